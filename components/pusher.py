@@ -16,6 +16,7 @@ from ..digest import digest_files, paths_below, write_durably
 from ..errors import InputError
 from ..metadata import Artifact, InfraValidation, Model, PushedModel, summarize
 from ..pipelines import component, current
+from ..pipelines.dsl.component import Withdrawn
 from ..pipelines.project.context import LaunchContext
 from ..pipelines.project.secret import Secret
 from ..progress import Progress, no_progress
@@ -88,8 +89,13 @@ def _sealed_by(bundle: Path) -> str | None:
     return None
 
 
-def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path) -> str | None:
-    """Why an earlier push no longer stands; None if the destination still holds it, unchanged, as its newest."""
+def still_pushed(
+    outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path
+) -> str | Withdrawn | None:
+    """Why an earlier push no longer stands; None if the destination still holds it, unchanged, as its newest.
+
+    Where it was removed, so that an older version is the newest again, somebody has rolled it back, and it stays so.
+    """
     for pushed in outputs.values():
         if not isinstance(pushed, PushedModel):
             continue
@@ -99,6 +105,11 @@ def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, objec
         if pushed.version not in numbers:
             if pushed.folder and str(destination) != pushed.folder:
                 return f"version {pushed.version} was pushed to {pushed.folder}, and is not at {destination}"
+            if numbers and numbers[-1] < pushed.version:
+                return Withdrawn(
+                    f"version {pushed.version} was removed from {pushed.destination}, which goes back to version "
+                    f"{numbers[-1]}, and is not pushed again"
+                )
             return f"version {pushed.version} is no longer at {pushed.destination}"
         if there.digest(pushed.version) != pushed.digest:
             return f"version {pushed.version} at {pushed.destination} is no longer what was pushed"
@@ -225,8 +236,9 @@ def Pusher(
     A new version appears whole: in a folder by one rename, in a store by its record `<version>.json`, which is written
     last. A number that was pushed there before, by the receipts in the store, is never another bundle's, also after
     that version was removed. Pushing what is already the newest version adopts it. A cached push is believed only while
-    the destination holds that version unchanged as its newest: what is pushed is what is served. The signature of a
-    model that was signed before is copied to `destination/<version>.sig`.
+    the destination holds that version unchanged as its newest: what is pushed is what is served. A version that was
+    removed to go back to an older one stays removed. The signature of a model that was signed before is copied to
+    `destination/<version>.sig`.
 
     Beside the receipt lies where the model comes from, as `provenance.intoto.jsonl`: an in-toto statement with SLSA
     provenance in a DSSE envelope, of every file with its SHA-256, from which code, parameters, data and run. With
@@ -286,6 +298,7 @@ def Pusher(
                 )
             )
             serving = ServingReceipt(server, name, watch.serving_now())
+            watch.refuse_failed(_sealed_by(model.content))
         signature, provenance = _signed(model, launch, signing_key, signing_password)
         version, digest = push(
             model.content,

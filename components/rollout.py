@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -71,11 +72,13 @@ class ServerWatch:
 
     Attributes:
         client: The server.
+        model: What the server calls the model.
         launch: Whose push it is.
         seconds: How long a version may take until it can be asked, and how long the server may be silent.
     """
 
     client: Client
+    model: str
     launch: LaunchContext
     seconds: float
 
@@ -97,7 +100,7 @@ class ServerWatch:
                 raise InputError(f"{tls_ca} holds no certificates: {error!s:.100}", fix="give a file in PEM") from None
         # A version is loaded while its request waits.
         with Client(server, model, api_key=api_key, tls=context, timeout=max(seconds, 1.0)) as client:
-            yield cls(client, launch, seconds)
+            yield cls(client, model, launch, seconds)
 
     def serving_now(self) -> int | None:
         """The version that answers, once the server has loaded what is there; None: none.
@@ -114,6 +117,23 @@ class ServerWatch:
                 raise
             return None  # to ask for its versions would be answered likewise, after three tries
         return self._current()
+
+    def refuse_failed(self, bundle: str | None) -> None:
+        """See that no rollout of the server has taken this bundle back, under any number.
+
+        Args:
+            bundle: The digest in its manifest, where it has one.
+
+        Raises:
+            ServerError: One has, and the bundle does not answer there by now.
+        """
+        traffic = self._traffic()
+        current = traffic.get("current")
+        for failed in (traffic.get("rollout") or {}).get("failed", ()):
+            if bundle is None or failed.get("digest") != bundle:
+                continue
+            if current is None or self._answer(partial(self.client.digest, current), self.seconds) != bundle:
+                raise self._taken_back(failed, current)
 
     def until_served(self, receipt: ServingReceipt, destination: str, bundle: str | None) -> None:
         """Have the server load the version now; return when it answers all requests that name no version.
@@ -184,10 +204,7 @@ class ServerWatch:
             asked = not traffic or traffic.get("current") == receipt.after or str(receipt.after) in traffic["shares"]
             for failed in rollout.get("failed", ()):
                 if failed["version"] == receipt.after and failed.get("digest", served) == served:
-                    raise ServerError(
-                        f"the server took version {receipt.after} back ({failed['limit']}): {failed['reason']}",
-                        fix=f"version {traffic.get('current')} answers; push a better one, or let the server retry it",
-                    )
+                    raise self._taken_back(failed, traffic.get("current"))
             now = time.monotonic()
             if rollout.get("candidate") == receipt.after:
                 self._add_step(receipt, rollout, now - since)
@@ -207,6 +224,14 @@ class ServerWatch:
                 )
             since = now
             self._wait()
+
+    def _taken_back(self, failed: dict[str, Any], current: object) -> ServerError:  # Any: JSON
+        """That a rollout has failed, and what to do."""
+        return ServerError(
+            f"the server took version {failed['version']} back ({failed['limit']}): {failed['reason']}",
+            fix=f"version {current} answers; push a better model, or have the server try this one again: "
+            f"POST /v1/models/{self.model}/rollout/retry",
+        )
 
     def _add_step(self, receipt: ServingReceipt, rollout: dict[str, Any], seconds: float) -> None:
         share = float(rollout["share"])

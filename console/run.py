@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,7 +20,6 @@ from ..pipelines import (
     open_run,
     run_pipeline,
 )
-from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.observers import NullObserver
 from ..pipelines.launcher.states import EndState, RunState
 from .exit_codes import CRASH, EXIT_CODES, NOT_BLESSED, USER_ERROR
@@ -40,7 +38,7 @@ from .options import (
 )
 from .outline import outline
 from .session import view_task
-from .show import nodes_table, show_nodes, show_summaries
+from .show import blamed, nodes_table, refusal_of, show_nodes, show_summaries
 from .terminal import echo, terminal
 
 if TYPE_CHECKING:
@@ -48,10 +46,6 @@ if TYPE_CHECKING:
 
 
 ObserverFactory = Callable[[Run], Observer]
-
-
-_REFUSAL: Final = re.compile(r"(?:(?P<where>[^\n]*?:\d+): )?(?P<node>\w+): (?P<text>.*)", re.S)
-"""The reason of a task at which a later node refused: "FILE:LINE: NODE: TEXT"."""
 
 
 @click.command(
@@ -140,14 +134,13 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         code = exit_code(result, outcome)
         settings.answer(result.to_json() | outcome.to_json(), lambda console: _show(console, home, result))
         for first, *others in _failures(result):
-            later = _refused_by(first, result)
-            if later is None:
+            if not first.refused_by:
                 # Errors of commands and notebooks begin with their node themselves.
                 echo(f"error: {first.node}: {first.reason.removeprefix(f'{first.node}: ')}", err=True)
                 if others:
                     echo(f"  likewise: {', '.join(each.node for each in others)}", err=True)
             else:
-                echo(f"error: {': '.join(filter(None, later))}", err=True)
+                echo(f"error: {first.refused_by}: {refusal_of(first)}", err=True)
                 echo(f"  so this ended early: {', '.join(each.node for each in (first, *others))}", err=True)
         if not settings.json:
             for line in (*outcome.lines(), *_advice(result, settings, code, new=new)):
@@ -164,15 +157,6 @@ def _failures(result: RunResult) -> list[list[NodeResult]]:
     return list(failures.values())
 
 
-def _refused_by(failed: NodeResult, result: RunResult) -> tuple[str, str | None, str] | None:
-    """The later node that refused at a task what is to come to it (`preflight`), its line, and what it says."""
-    refusal = _REFUSAL.match(failed.reason)
-    ids = {parse_task(task)[0] for task in result.nodes} - {parse_task(failed.node)[0]}
-    if refusal is None or refusal["node"] not in ids:
-        return None
-    return refusal["node"], refusal["where"], refusal["text"]
-
-
 def root_line(settings: ConsoleSettings, home: Home) -> str:
     """Where the runs lie, and how many there are: a new root has no history to compare with."""
     location, count = settings.location, home.store.count_contexts("run")
@@ -184,7 +168,7 @@ def root_line(settings: ConsoleSettings, home: Home) -> str:
 def _show(console: Console, home: Home, result: RunResult) -> None:
     """The table, then what was made says of itself."""
     run = open_run(home, result.run)
-    table = nodes_table(outline(run.pipeline), result.nodes)
+    table = nodes_table(outline(run.pipeline), blamed(result.nodes))
     show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table, run.seconds)
     views = {name: view_task(home, run, name) for name, node in result.nodes.items() if node.outputs}
     show_summaries(console, home, views)

@@ -63,6 +63,7 @@ class NodeView:
             INTERRUPTED where its process died.
         seconds: Wall time, of one that is at work until now; of a cached node, of finding that out.
         reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
+        refused_by: The later node that refused what this one was about to make; "" where none did.
         outputs: What it made or reused, by output name.
         records: The same as the store's rows.
         summaries: What outputs said of themselves when they were published, by output name: see `summary`.
@@ -77,6 +78,7 @@ class NodeView:
     state: TaskState
     seconds: float = 0.0
     reason: str = ""
+    refused_by: str = ""
     outputs: Mapping[str, Artifact] = field(default_factory=dict)
     records: Mapping[str, ArtifactRecord] = field(default_factory=dict)
     summaries: Mapping[str, Summary] = field(default_factory=dict)
@@ -135,6 +137,7 @@ class NodeView:
                 key: [{"uri": record.external or record.uri, "type": record.type, "fingerprint": record.fingerprint}]
                 for key, record in self.records.items()
             },
+            **({"refused_by": self.refused_by} if self.refused_by else {}),
         }
 
     def _repr_html_(self) -> str:
@@ -369,7 +372,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
     state = task_state(execution)
     reason = str(execution.properties.get("reason") or "")
     worked = execution if execution.cached_from is None else home.store.execution(execution.cached_from)
-    if state is EndState.CACHED:
+    if state is EndState.CACHED and not reason:  # as of a run that was taken in from elsewhere
         reason = f"same work as run {run_of(home, worked)}"
     elif state is UnfinishedState.RUNNING and home.store.is_dead(execution):
         state = UnfinishedState.INTERRUPTED
@@ -390,6 +393,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         state=state,
         seconds=_seconds(execution, state),
         reason=reason,
+        refused_by=str(execution.properties.get("refused_by", "")),
         outputs={key: home.artifact(artifact_type(record.type), record) for key, record in records.items()},
         records=records,
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},

@@ -13,6 +13,7 @@ import click
 
 from ..metadata import PushedModel
 from ..pipelines import Home, open_run
+from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.states import EndState, RunState, TaskState
 from .exit_codes import OK
 from .live import STYLES, WORST_FIRST, counted, number, span
@@ -64,7 +65,7 @@ def show(settings: ConsoleSettings, run_id: str | None, page: Path | None, besid
 def _show_run(console: Console, home: Home, run_view: RunView) -> None:
     from rich.markup import escape
 
-    table = nodes_table(run_view.outline, run_view.nodes)
+    table = nodes_table(run_view.outline, blamed(run_view.nodes))
     show_nodes(console, f"{run_view.pipeline}, run {run_view.id}:", run_view.state, table, run_view.seconds)
     parameters = ", ".join(f"{name}={value}" for name, value in run_view.parameters.items())
     console.print(
@@ -87,7 +88,8 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
     failed = [node for node in run_view if node.error]
     for node in failed[:_FEW]:
         console.print()
-        console.print(f"[red]{escape(node.id)} failed[/]: {escape(node.reason)}", soft_wrap=True)
+        who, reason = (node.refused_by, refusal_of(node)) if node.refused_by else (node.id, node.reason)
+        console.print(f"[red]{escape(who)} failed[/]: {escape(reason)}", soft_wrap=True)
         print_text(console, str(node.error).rstrip())
     if len(failed) > _FEW:
         console.print(f"\n{len(failed) - _FEW:,} more failed: `drivetrain logs {run_view.id} NODE` of each")
@@ -151,13 +153,45 @@ class NodeOutcome(Protocol):
         ...
 
 
+class RefusedOutcome(NodeOutcome, Protocol):
+    """The same, with the later node that refused what this one was about to make."""
+
+    @property
+    def refused_by(self) -> str:
+        """Its id; "" where none did."""
+        ...
+
+
 @dataclass(frozen=True)
-class _LoopItems:
-    """The items of a node in a loop, as one line."""
+class _Line:
+    """What a line says of a node: of its items in a loop together, or of what another node did to it."""
 
     state: TaskState
     seconds: float
     reason: str
+
+
+def refusal_of(ended: RefusedOutcome) -> str:
+    """What the later node said that refused at a task: "FILE:LINE: TEXT", of its reason "FILE:LINE: NODE: TEXT"."""
+    where, _, text = ended.reason.partition(f"{ended.refused_by}: ")
+    return f"{where}{text}"
+
+
+def blamed(nodes: Mapping[str, RefusedOutcome]) -> dict[str, NodeOutcome]:
+    """Nodes as a table has them: where a later node refused, before its time, that one is what failed."""
+    lines: dict[str, NodeOutcome] = dict(nodes)
+    for name, ended in nodes.items():
+        if not (later := ended.refused_by):
+            continue
+        lines[name] = _Line(EndState.BLOCKED, ended.seconds, f"{later} refused what was to come of it")
+        for other, blocked in nodes.items():
+            if blocked.state is not EndState.BLOCKED:
+                continue
+            if parse_task(other)[0] == later:
+                lines[other] = _Line(EndState.FAILED, blocked.seconds, refusal_of(ended))
+            elif blocked.reason == f"{later} is blocked":
+                lines[other] = _Line(EndState.BLOCKED, blocked.seconds, f"{later} failed")
+    return lines
 
 
 def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, NodeOutcome]) -> Table:
@@ -192,7 +226,7 @@ def _short(ended: NodeOutcome) -> str:
 def _lines(node: str, items: Mapping[str, NodeOutcome]) -> Iterator[tuple[str, NodeOutcome]]:
     """A node's lines: one for each item where they are few, else one for all and one for each that went wrong."""
     if not items:
-        yield node, _LoopItems(EndState.SKIPPED, 0.0, "there are no items")
+        yield node, _Line(EndState.SKIPPED, 0.0, "there are no items")
     elif len(items) <= _FEW:
         yield from items.items()
     else:
@@ -200,12 +234,12 @@ def _lines(node: str, items: Mapping[str, NodeOutcome]) -> Iterator[tuple[str, N
         worst = next(state for state in WORST_FIRST if states[state])
         yield (
             f"{node}[{len(items):,}]",
-            _LoopItems(worst, sum(ended.seconds for ended in items.values()), counted(states.elements())),
+            _Line(worst, sum(ended.seconds for ended in items.values()), counted(states.elements())),
         )
         wrong = [(name, ended) for name, ended in items.items() if ended.state in WORST_FIRST[:3]]
         yield from ((f"  {name}", ended) for name, ended in wrong[:_FEW])
         if len(wrong) > _FEW:
-            yield "  ...", _LoopItems(worst, 0.0, f"and {len(wrong) - _FEW:,} more")
+            yield "  ...", _Line(worst, 0.0, f"and {len(wrong) - _FEW:,} more")
 
 
 def show_nodes(console: Console, title: str, state: RunState, table: Table, seconds: float | None = None) -> None:

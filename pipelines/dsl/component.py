@@ -29,11 +29,24 @@ _AS_IT_IS: Any = ...
 """Stands for an option that is not given. Any: each has a type of its own."""
 
 
+@dataclass(frozen=True)
+class Withdrawn:
+    """An effect that somebody has undone on purpose: what was reused does not do it again, until it is asked to.
+
+    Attributes:
+        reason: What was undone, as of a sentence.
+    """
+
+    reason: str
+
+
 class Verify(Protocol):
     """Checks an effect outside the root before a cache hit is believed."""
 
-    def __call__(self, outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path, /) -> str | None:
-        """None where the effect still stands, else why it does not."""
+    def __call__(
+        self, outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path, /
+    ) -> str | Withdrawn | None:
+        """None where the effect still stands, else why it is to be done again, or is not although it was undone."""
         ...
 
 

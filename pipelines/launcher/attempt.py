@@ -344,7 +344,8 @@ class Attempt:
         upload = unsent(folder, payloads, None if anyones else self.run.id)
         if upload is not None and component.verify is not None:
             artifacts = upload.artifacts(payloads, component.outputs)
-            upload = None if component.verify(artifacts, self.resolved.parameters, self.home.base) else upload
+            undone = component.verify(artifacts, self.resolved.parameters, self.home.base)
+            upload = None if isinstance(undone, str) else upload
         if upload is not None and change_since(upload.about, self.run, self.resolved):
             upload = None
         if upload is None:

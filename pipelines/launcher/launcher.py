@@ -234,11 +234,13 @@ class _TaskLaunch:
         if not self._cache_is_on:
             return None, "the cache is off for it"
         home, run, records = self.launcher.home, self.launcher.run, self.launcher.records
-        source, lost = done_before(home, run, resolved)
+        source, change = done_before(home, run, resolved)
         if source is None:
             context = records.node_context(self.task.node)
-            return None, lost or what_changed(home, run, self.task.node, context, resolved)
+            return None, change or what_changed(home, run, self.task.node, context, resolved)
         reason = f"same work as run {source.properties['run']}"
+        if change:
+            reason += f"; {change}: to do it again, `drivetrain rerun --from {self.task.node.id}`"
         return records.cached(self.task, reason, self._seconds, source, resolved), reason
 
     # 3. Whose turn is it?

@@ -16,6 +16,7 @@ from ..project.functions import FunctionRef
 from .flow import shared_depth
 from .home import Home
 from .resolve import Resolver
+from .results import PreflightError
 from .runs import Run
 
 
@@ -30,7 +31,7 @@ def preflight(home: Home, run: Run, task: Task, output: str, facts: Mapping[str,
         facts: What is known of it, as the component says.
 
     Raises:
-        InputError: Of the first that refuses, with its name.
+        PreflightError: Of the first that refuses, with its name.
     """
     for node in run.pipeline.nodes:
         coming = {name: facts for name, sources in node.inputs if Edge(task.node.id, output) in sources}
@@ -44,7 +45,7 @@ def preflight_downstream(home: Home, run: Run, task: Task) -> None:
     What needs a package that is not installed here is left to the node, which may run elsewhere.
 
     Raises:
-        InputError: As `preflight`.
+        PreflightError: As `preflight`.
     """
     after = _made_anew(run.pipeline, task.node) - {task.node.id}
     for node in run.pipeline.nodes:
@@ -85,7 +86,8 @@ def _look(
             if (mistake := as_mistake(error)) is None:
                 raise
             # Without a line of its own none is better than that of the training, which is not to blame.
-            raise InputError(f"{node.id}: {mistake.message}", where=mistake.where or "", fix=mistake.fix) from error
+            message, where = f"{node.id}: {mistake.message}", mistake.where or ""
+            raise PreflightError(message, where=where, fix=mistake.fix, node=node.id) from error
 
 
 def preflight_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[str, str]) -> list[str]:

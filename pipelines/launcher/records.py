@@ -108,7 +108,9 @@ class TaskRecords:
             result = self._result(task, execution, reason, self._home.store.outputs(execution))
         elif end is not None:
             user_error = bool(execution.properties.get("user_error"))
-            result = NodeResult(name, end, execution.seconds or 0.0, reason, user_error=user_error)
+            refused_by = str(execution.properties.get("refused_by", ""))
+            seconds = execution.seconds or 0.0
+            result = NodeResult(name, end, seconds, reason, user_error=user_error, refused_by=refused_by)
         else:
             end = EndState.CANCELED if self._cancel.is_set() else EndState.FAILED
             result = NodeResult(name, end, reason="its process ended without a record: killed, or out of memory")

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...errors import Canceled
+from ...errors import Canceled, InputError
 from ...metadata import ArtifactRecord
 from ...redaction import redact
 from ...user_code import as_mistake, folded
@@ -21,6 +21,19 @@ class AttemptTimeout(BaseException):
     """An attempt took longer than its `timeout`. A component cannot hold it up with `except Exception`."""
 
 
+class PreflightError(InputError):
+    """A node refuses, while an earlier one is about to begin, what it would refuse when its turn comes.
+
+    Args:
+        node: The node's id, which the message begins with.
+        message, fix, where: As of any error.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, where: str | None = None, node: str = "") -> None:
+        super().__init__(message, fix=fix, where=where)
+        self.node = node
+
+
 @dataclass(frozen=True)
 class NodeResult:
     """How a task ended.
@@ -33,6 +46,7 @@ class NodeResult:
         outputs: The artifacts that it made or reused, by output key.
         vetoed: Whether it is a gate that said no.
         user_error: Whether the failure is one that the user can fix (bad input), not a crash.
+        refused_by: The later node that refused what this one was about to make (`PreflightError`); "" where none did.
         again: Seconds until the next attempt is due, of an attempt that whoever launched it is to repeat.
     """
 
@@ -43,12 +57,14 @@ class NodeResult:
     outputs: Mapping[str, tuple[ArtifactRecord, ...]] = field(default_factory=dict)
     vetoed: bool = False
     user_error: bool = False
+    refused_by: str = ""
     again: float | None = None
 
     @classmethod
     def failed(cls, node: str, error: BaseException, seconds: float) -> NodeResult:
         """The result of a task that an error ended."""
-        return cls(node, EndState.FAILED, seconds, reason_of(error), user_error=as_mistake(error) is not None)
+        user_error, refused_by = as_mistake(error) is not None, _refused_by(error)
+        return cls(node, EndState.FAILED, seconds, reason_of(error), user_error=user_error, refused_by=refused_by)
 
     def to_json(self) -> dict[str, object]:
         """Its entry in what `run --json` prints."""
@@ -60,6 +76,7 @@ class NodeResult:
                 key: [{"uri": r.uri, "type": r.type, "fingerprint": r.fingerprint} for r in records]
                 for key, records in self.outputs.items()
             },
+            **({"refused_by": self.refused_by} if self.refused_by else {}),
         }
 
 
@@ -97,7 +114,12 @@ def format_traceback(error: BaseException, *, whole: bool = False) -> str:
 
 def failure_properties(error: BaseException) -> dict[str, object]:
     """The properties of an execution that an error ended: what its result is read back from."""
-    return {"reason": reason_of(error), "user_error": as_mistake(error) is not None}
+    refused_by = {"refused_by": later} if (later := _refused_by(error)) else {}
+    return {"reason": reason_of(error), "user_error": as_mistake(error) is not None, **refused_by}
+
+
+def _refused_by(error: BaseException) -> str:
+    return error.node if isinstance(error, PreflightError) else ""
 
 
 def _storable(text: str, longest: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...metadata import Change, ContextRecord, ExecutionRecord, changes, explain
+from ..dsl.component import Withdrawn
 from ..ir.ir import Node
 from ..project.reads import first_changed
 from .home import Home
@@ -17,7 +18,8 @@ def done_before(home: Home, run: Run, work: ResolvedTask) -> tuple[ExecutionReco
     """The execution that did this work, if all that it made is still there, and all that it read is as it was.
 
     Returns:
-        Else None and what is gone or changed, "" where none did.
+        The execution, and which of its effects somebody has undone on purpose, "" for none. Else None and what is gone
+        or changed, "" where none did.
     """
     hit = home.store.find_cached(work.key)
     if hit is None:
@@ -34,9 +36,11 @@ def done_before(home: Home, run: Run, work: ResolvedTask) -> tuple[ExecutionReco
                 return None, f"{record.uri} is gone from the disk"
     if work.component.verify is not None:
         artifacts = {key: home.artifact(work.component.outputs[key], r[0]) for key, r in outputs.items()}
-        missing = work.component.verify(artifacts, work.parameters, home.base)
-        if missing:
-            return None, missing
+        undone = work.component.verify(artifacts, work.parameters, home.base)
+        if isinstance(undone, Withdrawn):
+            return hit, undone.reason
+        if undone:
+            return None, undone
     return hit, ""
 
 

@@ -339,6 +339,7 @@ def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
         observer.note(event["node"], event["text"])
     elif kind == "ended":
         flags = {"vetoed": event["vetoed"], "user_error": event["user_error"], "again": event["again"]}
+        flags["refused_by"] = event.get("refused_by", "")
         return NodeResult(event["node"], EndState(event["state"]), event["seconds"], event["reason"], **flags)
     elif kind not in ("started", "working"):
         raise KeyError(kind)

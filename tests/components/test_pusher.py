@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from drivetrain import InputError
 from drivetrain.components.pusher import Pusher, push, still_pushed
+from drivetrain.console.cli import cli
 from drivetrain.digest import digest_tree
 from drivetrain.metadata import InfraValidation, Model
-from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, load_pipeline, run_pipeline
+from drivetrain.pipelines.dsl.component import Withdrawn
 from drivetrain.versions import versions_at
 
 PUSH = """
@@ -207,7 +210,7 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     pushed = Pusher(model_of("a"), destination="serving")
 
-    def verdict() -> str | None:
+    def verdict() -> str | Withdrawn | None:
         return still_pushed({"pushed": pushed}, {}, tmp_path)
 
     assert verdict() is None
@@ -219,6 +222,8 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
     assert verdict() == "version 1 at serving is no longer what was pushed"
     (tmp_path / "serving" / "1").rename(tmp_path / "serving" / "old")
     assert verdict() == "version 1 is no longer at serving"
+    shutil.rmtree(tmp_path / "serving")
+    assert verdict() == "version 1 is no longer at serving"  # nothing is served: it is no rollback
 
 
 @pytest.mark.parametrize(
@@ -260,6 +265,31 @@ def test_a_rollback_by_removing_a_folder_frees_no_number(tmp_path: Path, project
         check_numbers(home, shop)
 
 
+def test_a_cached_run_does_not_push_what_was_rolled_back(tmp_path: Path, project: Callable[..., Path]) -> None:
+    """The node says so, and `rerun --from`, which it names, pushes it again."""
+    folder, root = project("shop", pipeline=NUMBERED), ["--root", str(tmp_path / ".drivetrain")]
+
+    def console(*arguments: str) -> str:
+        result = CliRunner().invoke(cli, [*arguments, *root, "--json"], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    for seed in (1, 2):
+        console("run", str(folder), "-p", f"seed={seed}")
+    served = tmp_path / "served" / "m"
+    shutil.rmtree(served / "2")
+    node = json.loads(console("run", str(folder), "-p", "seed=2"))["nodes"]["Pusher"]
+    assert node["state"] == "CACHED"
+    assert node["reason"].partition("; ")[2] == (
+        "version 2 was removed from served/m, which goes back to version 1, and is not pushed again: to do it again, "
+        "`drivetrain rerun --from Pusher`"
+    )
+    assert not (served / "2").exists()
+    assert json.loads(console("show"))["nodes"]["Pusher"]["reason"] == node["reason"]
+    console("rerun", "--from", "Pusher")
+    assert (served / "2" / "manifest.json").read_text() == '{"seed": 2}'
+
+
 def check_numbers(home: Home, shop: PipelineFunction[..., object]) -> None:
     def pushed(seed: int, destination: str = "served/m") -> int:
         result = run_pipeline(home, shop, {"seed": seed, "destination": destination})
@@ -271,7 +301,11 @@ def check_numbers(home: Home, shop: PipelineFunction[..., object]) -> None:
     assert pushed(3) == 3
     assert pushed(3, "served/other") == 1
     shutil.rmtree(served / "3")
-    assert pushed(3) == 3  # the same model again
+    assert pushed(3) == 3
+    assert not (served / "3").exists()  # it was rolled back, and stays so until it is asked for
+    asked = run_pipeline(home, shop, {"seed": 3, "destination": "served/m"}, RunOptions(cache=False))
+    assert asked.nodes["Pusher"].outputs["pushed_model"][0].properties["version"] == 3
+    assert (served / "3").exists()  # the same model under its number
     assert pushed(4) == 4
     receipt = next(each for each in home.store.artifacts(type="PushedModel") if each.properties["version"] == 4)
     home.store.update_artifact(receipt, state="MARKED_FOR_DELETION")

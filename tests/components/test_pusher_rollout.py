@@ -127,6 +127,15 @@ def test_what_the_guard_takes_back_fails_the_node_and_the_old_version_answers(wo
         assert answers_whole(server.rest, {1: 1}) == 1
         with pytest.raises(ServerError, match="the server took version 2 back"):  # also when the node runs again
             Pusher(model_of(bundles, 2), destination="served/net", server=server.rest)
+        shutil.rmtree(workplace / "served" / "net" / "2")
+        with pytest.raises(ServerError, match="took version 2 back") as caught:
+            Pusher(model_of(bundles, 2), destination="served/net", server=server.rest)
+        assert not (workplace / "served" / "net" / "2").exists()  # nothing is pushed that the server has refused
+        assert "POST /v1/models/net/rollout/retry" in str(caught.value)
+        urllib.request.urlopen(f"{server.rest}/v1/models/net/rollout/retry", b"").close()
+        with asked_all_the_time(server.rest), pytest.raises(ServerError, match="took version 2 back"):
+            Pusher(model_of(bundles, 2), destination="served/net", server=server.rest)
+        assert (workplace / "served" / "net" / "2").exists()  # it was let try once more
 
 
 def test_another_bundle_under_the_number_of_one_that_failed_takes_over(workplace: Path, bundles: Path) -> None:

@@ -21,6 +21,7 @@ from drivetrain.errors import Canceled
 from drivetrain.metadata import Model
 from drivetrain.owner import Owner
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
+from drivetrain.pipelines.dsl.component import Withdrawn
 from drivetrain.stores import StorageUnavailable, Store
 from drivetrain.tests.s3 import S3, SECRET, bucket, s3, s3_server
 
@@ -426,7 +427,7 @@ def test_a_push_is_believed_while_the_destination_holds_it(serving: Store, tmp_p
     receipt = json.loads((pushed.content / "receipt.json").read_text())
     assert receipt == {"destination": serving.address, "version": 1, "digest": pushed.digest}
 
-    def verdict() -> str | None:
+    def verdict() -> str | Withdrawn | None:
         return still_pushed({"pushed": pushed}, {}, tmp_path)
 
     assert verdict() is None
@@ -438,6 +439,10 @@ def test_a_push_is_believed_while_the_destination_holds_it(serving: Store, tmp_p
     assert verdict() == f"version 1 at {serving.address} is no longer what was pushed"
     serving.delete("1.json")
     assert verdict() == f"version 1 is no longer at {serving.address}"
+    pushed.version = 4  # of which nothing is there: it was rolled back
+    assert verdict() == Withdrawn(
+        f"version 4 was removed from {serving.address}, which goes back to version 3, and is not pushed again"
+    )
 
 
 def test_a_store_that_does_not_list_what_it_holds(

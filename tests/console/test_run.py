@@ -1,5 +1,7 @@
 """`run`: what it prints, and the exit code that says whose turn it is."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,14 +133,19 @@ def test_an_error_in_the_project_names_its_line(shop: Path, drivetrain: Command)
 
 
 @pytest.mark.parametrize(
-    ("metric", "line", "text"),
+    ("metric", "runner", "line", "text"),
     [
-        ("acu", 6, ["there is no metric 'acu'", "  fix: did you mean 'auc'?"]),
-        ("raises", 8, ["there is no 'area' in TABLE (KeyError)", "  fix: did you mean 'are'?"]),
+        ("acu", "inline", 6, ["there is no metric 'acu'", "  fix: did you mean 'auc'?"]),
+        ("raises", "process", 8, ["there is no 'area' in TABLE (KeyError)", "  fix: did you mean 'are'?"]),
     ],
 )
 def test_an_error_names_the_node_that_refuses_and_not_those_that_ran_first(
-    project: Callable[..., Path], drivetrain: Command, metric: str, line: int, text: list[str]
+    project: Callable[..., Path],
+    drivetrain: Command,
+    metric: str,
+    runner: str,
+    line: int,
+    text: list[str],
 ) -> None:
     pipeline = """
     import drivetrain as dt
@@ -157,13 +164,33 @@ def test_an_error_names_the_node_that_refuses_and_not_those_that_ran_first(
     def Judge(size: int, *, metric: str) -> int:
         return size
 
+    @dt.component
+    def Publish(size: int) -> int:
+        return size
+
     @dt.pipeline
     def shop(metric: str) -> None:
-        Judge(Make(1), metric=metric)
+        Publish(Judge(Make(1), metric=metric))
     """
     folder = project("shop", pipeline=pipeline)
-    refused = drivetrain("run", str(folder), "--param", f"metric={metric}")
+    refused = drivetrain("run", str(folder), "--param", f"metric={metric}", "--runner", runner)
     assert refused.exit_code == 2
+    for printed in (refused.stdout, (shown := drivetrain("show").stdout)):
+        table = printed[printed.index("node ") :].partition("\n\n")[0]
+        rows = [
+            "Make BLOCKED 0.00 Judge refused what was to come of it",
+            f"Judge FAILED 0.00 {folder / 'pipeline.py'}:{line}: {text[0]}",
+            "Publish BLOCKED 0.00 Judge failed",
+        ]  # long lines are folded, at words or within them
+        printed_rows, expected = (
+            re.sub(r"\d+\.\d\d|[\s└]", "", text) for text in (table.partition("\n")[2], "".join(rows))
+        )
+        assert printed_rows == expected
+    assert f"Judge failed: {folder / 'pipeline.py'}:{line}: {text[0]}\n{text[1]}\n" in shown
+    nodes = json.loads(drivetrain("show", "--json").stdout)["nodes"]
+    assert {name: node.get("refused_by") for name, node in nodes.items()} == {
+        "Make": "Judge", "Judge": None, "Publish": None,
+    }  # fmt: skip
     error = refused.stderr[refused.stderr.index("error: ") :].splitlines()
     assert error == [
         f"error: Judge: {folder / 'pipeline.py'}:{line}: {text[0]}",
