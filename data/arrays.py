@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .types import is_list
+
 
 def arrow_of(values: NDArray[Any]) -> Any:
     """The pyarrow array over the same memory.
@@ -47,6 +49,24 @@ def numpy_of(array: Any) -> NDArray[Any]:
     width = kind.bit_width // 8
     dtype = np.dtype(f"{letter}{width}")
     return np.frombuffer(data, dtype, count, start * width) if count else np.zeros(0, dtype)
+
+
+def python_of(value: Any) -> Any:
+    """An Arrow scalar as Python's value; times of which Python has none (after the year 9999, say) as text."""
+    with suppress(OverflowError, ValueError):
+        return value.as_py()
+    kind = value.type
+    if pa.types.is_struct(kind):
+        return {kind.field(index).name: python_of(value[index]) for index in range(kind.num_fields)}
+    if is_list(kind) or pa.types.is_map(kind):
+        return [python_of(item) for item in value.values]
+    if pa.types.is_timestamp(kind):
+        return str(np.datetime64(value.value, kind.unit)) + ("Z" if kind.tz else "")
+    if pa.types.is_date(kind):
+        return str(np.datetime64(value.value, "D" if pa.types.is_date32(kind) else "ms"))
+    if pa.types.is_duration(kind):
+        return f"{value.value} {kind.unit}"
+    return value.as_py()
 
 
 def spare_pandas() -> None:

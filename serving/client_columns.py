@@ -6,7 +6,6 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, Final, TypeAlias
 
 from ..errors import InputError
@@ -62,14 +61,14 @@ def tensor_type(name: str, data_type: str, sizes: Sequence[int]) -> InputType:
 
 
 def plain(value: Any) -> Plain:  # Any: what a row holds
-    """A value without the types of numpy, Arrow and pandas; NaN and NaT are missing."""
+    """A value without the types of numpy, Arrow and pandas; NaN, NaT and pandas' NA are missing."""
     if hasattr(value, "tolist"):
         if _has_times_of_numpy(value):
             value = value.astype("M8[ms]")  # of nanoseconds numpy's list has bare numbers
         value = value.tolist()
     elif hasattr(value, "to_pylist"):  # Arrow's chunks
         value = value.to_pylist()
-    if (isinstance(value, float) and math.isnan(value)) or (isinstance(value, date) and value != value):
+    if (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]

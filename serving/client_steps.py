@@ -526,9 +526,9 @@ def _with_numbers_for_times(
 
 
 def _columns(columns: Columns) -> dict[str, Any]:
-    """Columns as lists, or as arrays of numbers."""
+    """Columns as lists, or as numpy's arrays of numbers; of other libraries' arrays tensors cannot be made directly."""
     lists = {
-        name: values if getattr(getattr(values, "dtype", None), "kind", "O") not in "MO" else plain(values)
+        name: values if type(values).__module__ == "numpy" and values.dtype.kind not in "MO" else plain(values)
         for name, values in columns.items()
     }
     for name, values in lists.items():

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ...errors import InputError
 from ...progress import Progress, no_progress
 from ..aggregates.tables import show_text
+from ..arrays import python_of
 from ..duckdb_session import (
     TIMEOUT,
     ctrl_c,
@@ -118,7 +119,7 @@ def _run(session: duckdb.DuckDBPyConnection, expectation: Expectation, timeout: 
         for batch in session.sql(query.rstrip("; \t\r\n")).to_arrow_reader(_BATCH):
             names = _distinct(batch.schema.names)
             for row in range(min(batch.num_rows, SHOWN - len(shown))):
-                values = (_shown(column[row].as_py()) for column in batch.columns)
+                values = (_shown(python_of(column[row])) for column in batch.columns)
                 shown.append(dict(zip(names, values, strict=True)))
             count += batch.num_rows
     return ExpectationOutcome(count == 0, {"observed_value": count, "details": {"unexpected_rows": shown}})
@@ -171,8 +172,16 @@ def _table(source: Source, progress: Progress) -> Iterator[duckdb.DuckDBPyConnec
 
 
 def _in_memory(source: Source) -> list[pa.Table]:
-    shards = [shard for shard in source.shards if isinstance(shard, TableShard)]
-    return [shard.table for shard in shards] if len(shards) == len(source.shards) else []
+    """The tables of a source that has nothing else, if DuckDB reads their types."""
+    tables = [shard.table for shard in source.shards if isinstance(shard, TableShard)]
+    return tables if len(tables) == len(source.shards) and not any(map(_in_parquet_alone, source.schema.types)) else []
+
+
+def _in_parquet_alone(kind: pa.DataType) -> bool:
+    """Whether DuckDB reads a type, or one within it, from Parquet but not from memory."""
+    if pa.types.is_float16(kind) or pa.types.is_decimal256(kind):
+        return True
+    return any(_in_parquet_alone(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _whole_files(source: Source) -> list[str]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ...progress import Progress, no_progress
 from ..aggregates.tables import show_text
-from ..arrays import arrow_of
+from ..arrays import arrow_of, python_of
 from ..reading.source_of import source_of
 from ..schemas.schema import (
     Schema,
@@ -20,7 +20,6 @@ from ..schemas.schema import (
 from ..schemas.struct_fields import feature_at
 from ..schemas.weighted_feature import MISMATCHES
 from ..sources import Source
-from ..types import is_list
 from .anomalies import Anomalies
 from .row_tests import RowTest, batch_test
 from .weighted_features import mismatch_test
@@ -168,28 +167,7 @@ def value_at(column: Any, row: int) -> Any:
     if pa.types.is_timestamp(kind):
         text = str(np.datetime64(column[row].value, kind.unit)) if column[row].is_valid else None
         return text + "Z" if text and kind.tz else text
-    try:
-        return column[row].as_py()
-    except (OverflowError, ValueError):  # beyond the years 1 to 9999, or Python's longest duration
-        return _beyond_python(column[row])
-
-
-def _beyond_python(value: Any) -> Any:
-    """A value that holds times of which Python has none: they as text."""
-    kind = value.type
-    if not value.is_valid:
-        return None
-    if pa.types.is_struct(kind):
-        return {kind.field(index).name: _beyond_python(value[index]) for index in range(kind.num_fields)}
-    if is_list(kind):
-        return [_beyond_python(item) for item in value.values]
-    if pa.types.is_timestamp(kind):
-        return str(np.datetime64(value.value, kind.unit)) + ("Z" if kind.tz else "")
-    if pa.types.is_date(kind):
-        return str(np.datetime64(value.value, "D" if pa.types.is_date32(kind) else "ms"))[:_LONG]
-    if pa.types.is_duration(kind):
-        return f"{value.value} {kind.unit}"
-    return value.as_py()
+    return python_of(column[row])
 
 
 def plain(value: Any) -> Any:

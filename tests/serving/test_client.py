@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -116,6 +117,21 @@ def test_rows_and_columns_are_answered_as_the_bundle_does(
     for which in ({"version": 1}, {"label": "stable"}):
         with Client(url_of(server, transport), "mixed", transport=transport, **which) as client:
             assert client.predict(table.to_pylist()[:3], signature="predict").version == 1
+
+
+@pytest.mark.parametrize("kind", ["numpy", "nullable", "arrow"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_columns_and_rows_of_pandas(server: OpenServer, folder: Path, transport: Transport, kind: str) -> None:
+    """Missing values as each of pandas' types has them."""
+    table = rows(50).filter(pa.compute.is_valid(rows(50)["carrier"]))
+    expected = Bundle.load(folder / "mixed" / "2").run("predict", table)["probability"]
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype if kind == "arrow" else None)
+    if kind == "nullable":
+        frame = frame.convert_dtypes()
+    with Client(url_of(server, transport), "mixed", transport=transport) as client:
+        for sent in (frame.to_dict("series"), {name: frame[name].array for name in frame}, frame.to_dict("records")):
+            answer = client.predict(sent)
+            np.testing.assert_allclose([row["probability"] for row in answer.rows], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -108,6 +108,32 @@ def test_values_are_json() -> None:
     assert len(row) == 8
 
 
+def test_times_that_python_has_none_of() -> None:
+    """In whole columns, nested, and without end."""
+    query = """SELECT d, [d] AS list, {'d': d} AS struct, MAP {'d': d} AS map, d::TIMESTAMP AS at,
+               'infinity'::DATE IS NOT NULL AS known, d + 1 AS next FROM data"""
+    (result,) = results(pa.table({"d": pa.array([6_585_442], pa.int32()).cast(pa.date32())}), query)
+    assert result["details"]["unexpected_rows"] == [{
+        "d": "20000-04-30", "list": "['20000-04-30']", "struct": "{'d': '20000-04-30'}",
+        "map": "[{'key': 'd', 'value': '20000-04-30'}]", "at": "20000-04-30T00:00:00.000000", "known": True,
+        "next": "20000-05-01",
+    }]  # fmt: skip
+    assert results(pa.table({"x": [1]}), "SELECT DATE 'infinity' AS d FROM data")[0]["observed_value"] == 1
+
+
+def test_types_that_duckdb_reads_from_parquet_alone(tmp_path: Path) -> None:
+    halves = pa.array([0.5, None, 1.5], pa.float16())
+    table = pa.table({
+        "half": halves, "list": pa.ListArray.from_arrays([0, 1, 1, 3], halves),
+        "wide": pa.array([decimal.Decimal(10**45), None, decimal.Decimal(1)], pa.decimal256(50, 2)),
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "x.parquet")
+    query = "SELECT * FROM data WHERE half > 1 OR wide > 2"
+    (result,) = results(table, query)
+    assert result["observed_value"] == 2
+    assert result == results(tmp_path / "x.parquet", query)[0]
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [
