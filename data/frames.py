@@ -5,7 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import missing_extra
+from ..errors import InputError, missing_extra
+
+
+def dataframe(rows: Any) -> Any:  # a pandas.DataFrame: pandas ships no types
+    """An Arrow table or record batch as a DataFrame.
+
+    Raises:
+        InputError: A column has times of which Python has none: after the year 9999, say.
+        DrivetrainError: pandas is not installed.
+    """
+    try:
+        return rows.to_pandas()
+    except ModuleNotFoundError as error:
+        raise missing_extra("pandas", "pandas") from error
+    except (OverflowError, ValueError) as error:
+        raise InputError(
+            f"column {_not_of_python(rows)!r:.80} cannot be pandas': {error}",
+            fix="leave it out, or make times before the year 1 or after 9999 missing",
+        ) from error
+
+
+def _not_of_python(rows: Any) -> str:
+    """The first column that Python has no values for."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        try:
+            column.to_pandas()
+        except (OverflowError, ValueError):
+            return str(name)
+    return ""
 
 
 def frame(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:  # a pandas.DataFrame: pandas ships no types

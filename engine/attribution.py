@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ..data.arrays import python_of
 from ..errors import InputError
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -127,9 +128,14 @@ def replaced(rows: pa.Table, column: str, value: object) -> pa.Table:
 
 
 def frequent(values: pa.ChunkedArray, most: int) -> list[tuple[Any, int]]:  # Any: what the column holds
-    """The most frequent values that are not missing, each with how often it occurs; equally frequent ones by text."""
+    """The most frequent values that are not missing, each with how often it occurs; equally frequent ones by text.
+
+    Without times that Python has none of, as of the year 10000: no other row can be given them.
+    """
     known = values.drop_null()
     if pa.types.is_dictionary(known.type):
         known = known.cast(known.type.value_type)
-    counts = sorted(pc.value_counts(known).to_pylist(), key=lambda each: (-each["counts"], str(each["values"])))
-    return [(each["values"], each["counts"]) for each in counts[:most]]
+    counts = [(python_of(each["values"]), each["counts"].as_py()) for each in pc.value_counts(known)]
+    if pa.types.is_temporal(known.type):
+        counts = [each for each in counts if not isinstance(each[0], str)]
+    return sorted(counts, key=lambda each: (-each[1], str(each[0])))[:most]

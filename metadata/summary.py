@@ -5,7 +5,7 @@ The first is recorded when it is published, and shown without its code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import singledispatch
 from typing import Any
@@ -90,6 +90,7 @@ def summary_of(artifact: Artifact) -> Summary:
         words = summarize(artifact)
         summary = words if isinstance(words, Summary) else Summary(words)
         _check_cells(summary)
+        summary = _without_nul(summary)
         canonical_json(summary.to_json())  # a NaN, half a character: what no store takes
     except (Exception, SystemExit) as error:  # the function may be a user's; no artifact is lost for want of words
         summary = Summary(f"no summary: {type(error).__name__}: {_text_of(error)}")
@@ -124,6 +125,16 @@ def _check_cells(summary: Summary) -> None:
     for name, number in summary.numbers.items():
         if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
             raise TypeError(f"{name} of a summary is {number!r:.60}, which is not a number")
+
+
+def _without_nul(summary: Summary) -> Summary:
+    """The summary with each NUL written out: a value that it quotes may hold one, which no store takes."""
+
+    def shown(cells: Sequence[str]) -> tuple[str, ...]:
+        return tuple(cell.replace("\0", "\\x00") for cell in cells)
+
+    (text,) = shown([summary.text])
+    return replace(summary, text=text, columns=shown(summary.columns), rows=tuple(map(shown, summary.rows)))
 
 
 def _text_of(error: BaseException) -> str:

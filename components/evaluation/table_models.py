@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...data import Source, source_of
+from ...data.frames import dataframe
 from ...data.reading.source_of import table_of
-from ...errors import InputError, missing_extra, suggest
+from ...errors import InputError, suggest
 from .checks import check_columns, is_number, numbers_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class TableModel:
         return _joined(batch, list(predictor))  # type: ignore[arg-type]  # paths and bundles became a BundleModel
 
     def _rows(self, batch: pa.RecordBatch) -> Any:  # Any: a pandas.DataFrame
-        return _dataframe(batch) if self.frames is None else self.frames.rows(batch)
+        return dataframe(batch) if self.frames is None else self.frames.rows(batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +106,6 @@ class Frames:
     def rows(self, batch: pa.RecordBatch) -> Any:  # Any: likewise
         """The rows of a batch of the source."""
         return self._data.iloc[batch.column(_ROW).to_numpy()]
-
-
-def _dataframe(batch: pa.RecordBatch) -> Any:
-    try:
-        return batch.to_pandas()
-    except ModuleNotFoundError as error:
-        raise missing_extra("pandas", "pandas") from error
 
 
 def features_of(function: Callable[[Any], Any], rows: Any, name: str, excluded: Sequence[str] = ()) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...data import source_of
+from ...data.arrays import python_of
 from ...data.frames import frame
 from ...engine.attribution import Scorer, frequent, replaced
 from ...errors import InputError
@@ -130,7 +131,7 @@ def counterfactual_flips(
 def _flips(
     rows: pa.Table, scorer: Scorer, column: str, values: Sequence[Any], threshold: float
 ) -> Iterator[ValueChange]:
-    held = rows[column].to_pylist()
+    held = [python_of(value) for value in rows[column]]
     before = scorer(rows)
     changed = {value: scorer(replaced(rows, column, value)) for value in values}
     for was, becomes in itertools.permutations(values, 2):

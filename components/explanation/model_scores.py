@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
-
+from ...data.frames import dataframe
 from ...engine.attribution import Scorer, checked_scores
-from ...errors import InputError, missing_extra, suggest
+from ...errors import InputError, suggest
 from ..evaluation.table_models import features_of
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def scorer_of(model: ModelLike, prediction: str | None, excluded: Sequence[str] 
     """
     if callable(model):
         name = getattr(model, "__name__", "model")
-        return lambda rows: checked_scores(model(features_of(model, _dataframe(rows), name, excluded)), rows.num_rows)
+        return lambda rows: checked_scores(model(features_of(model, dataframe(rows), name, excluded)), rows.num_rows)
     from ...engine import Bundle  # late: JAX
 
     bundle = model if isinstance(model, Bundle) else Bundle.load(model)
@@ -47,10 +46,3 @@ def scorer_of(model: ModelLike, prediction: str | None, excluded: Sequence[str] 
     if name not in outputs:
         raise InputError(f"predict gives no {name!r}", fix=suggest(name, outputs, "it gives"))
     return lambda rows: checked_scores(bundle.run("predict", rows)[name], rows.num_rows)
-
-
-def _dataframe(rows: pa.Table) -> Any:  # a pandas.DataFrame
-    try:
-        return rows.to_pandas()
-    except ModuleNotFoundError as error:
-        raise missing_extra("pandas", "pandas") from error

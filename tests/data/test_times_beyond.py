@@ -76,3 +76,16 @@ def test_a_column_of_lists_of_times_beyond_python() -> None:
     )
     table = pa.table({"t": times, "s": structs, "k": [1, 2]})
     assert data.diff_examples({"a": table.slice(0, 1)}, {"a": table.slice(1)}, key="k").to_html()
+
+
+def test_a_model_that_takes_a_dataframe_gets_no_times_beyond_python() -> None:
+    """Of which pandas has none; a model of Arrow's columns never sees them."""
+    days = pa.array([3 * 10**6, 0] * 20, pa.int32()).cast(pa.date32())
+    table = pa.table({"late": [0, 1] * 20, "p": [0.2, 0.7] * 20, "day": days})
+    assert len(dt.evaluate(table, label="late", predictions="p").frame())
+    for judge in (
+        lambda model: dt.evaluate(table, label="late", predictions=model),
+        lambda model: dt.explain(table, model, label="late"),
+    ):
+        with pytest.raises(InputError, match="column 'day' cannot be pandas': year 10183 is out of range"):
+            judge(lambda rows: rows["p"])

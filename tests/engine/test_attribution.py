@@ -1,5 +1,6 @@
 """Integrated gradients against closed forms, whatever the size of the batches that a model is asked."""
 
+import datetime as dt
 from typing import Any
 
 import numpy as np
@@ -75,3 +76,8 @@ def test_the_most_frequent_values_come_first_and_equally_frequent_ones_by_text()
     values = pa.chunked_array([["b", "a", None], ["c", "c", None]])
     assert frequent(values, 2) == [("c", 2), ("a", 1)]
     assert frequent(values.dictionary_encode(), 9) == [("c", 2), ("a", 1), ("b", 1)]
+
+
+def test_times_that_python_has_none_of_are_no_frequent_values() -> None:
+    days = pa.array([3 * 10**6, 3 * 10**6, 1, None, -(2**31)], pa.int32()).cast(pa.date32())
+    assert frequent(pa.chunked_array([days]), 9) == [(dt.date(1970, 1, 2), 1)]

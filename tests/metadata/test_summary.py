@@ -39,6 +39,7 @@ class Unreadable(Exception):
 
 UNSHOWN: dict[str, Summary] = {
     "text": Summary("\ud800"),
+    "nul": Summary("s=\0", ("a", "b"), (("s=\0", "1"),)),
     "no text": Summary(5),  # type: ignore[arg-type]
     "a cell": Summary("", ("a", "b"), (("x", 1),)),  # type: ignore[arg-type]
     "a heading": Summary("", (1,), (("x",),)),  # type: ignore[arg-type]
@@ -110,6 +111,10 @@ def test_a_function_that_fails_is_said_and_loses_nothing(how: str, said: str) ->
     summary = summary_of(Broken.new(how=how))
     assert summary.text.startswith(f"no summary: {said}")
     json.dumps(summary.to_json(), allow_nan=False).encode()
+
+
+def test_a_nul_of_the_data_is_written_out() -> None:
+    assert summary_of(Broken.new(how="nul")) == Summary("s=\\x00", ("a", "b"), (("s=\\x00", "1"),))
 
 
 def test_a_summary_is_the_same_after_json() -> None:

@@ -223,6 +223,24 @@ def test_what_a_gate_vetoed_is_left_out_of_windows(home: Home, shop: Pipe) -> No
     ]  # fmt: skip
 
 
+def test_statistics_of_what_a_gate_vetoed_are_left_out(home: Home, shop: Pipe) -> None:
+    """The gate that compares with the span before needs one that it did not veto; until it passes those examples."""
+    body = """
+        mine = Load(span=count)
+        statistics = Count(mine)
+        Check(mine, bad={bad})
+        Counts.options(id="Before")([dt.resolvers.previous(statistics)])
+        Counts(dt.resolvers.rolling(statistics, 9, min_spans=1))
+    """
+    for span in (1, 2):
+        run_pipeline(home, shop(body.format(bad=2)), {"count": span})
+    third = run_pipeline(home, shop(body.format(bad=2)), {"count": 3})
+    assert [value(third, node) for node in ("Before", "Counts")] == [[1], [1, 3]]
+    run_pipeline(home, shop(body.format(bad=99)), {"count": 2})
+    again = run_pipeline(home, shop(body.format(bad=99)), {"count": 3})
+    assert [value(again, node) for node in ("Before", "Counts")] == [[2], [1, 2, 3]]
+
+
 def test_a_span_that_was_mended_is_taken_in_a_version_that_no_gate_vetoed(home: Home, shop: Pipe) -> None:
     body = """
         mine = Load(span=count, version={version}, text="{version}")
