@@ -73,9 +73,15 @@ class History:
                             )
 
     def vetoed(self, record: ArtifactRecord) -> bool:
-        """Whether a gate objected to an artifact, and to that alone, when it last judged it before this run."""
+        """Whether a gate objected to an artifact, or to what of its span it was made of: statistics, of examples."""
         if not self.gates:
             return False
+        span = record.properties.get("span")
+        sources = (each for each in self.ancestors(record) if each.properties.get("span") == span)
+        return any(map(self._objected, (record, *sources)))
+
+    def _objected(self, record: ArtifactRecord) -> bool:
+        """Whether a gate objected to an artifact, and to that alone, when it last judged it before this run."""
         graph = self.store.lineage(record, "downstream", max_hops=1)
         return any(
             self._objects(maker, [graph.executions[edge.execution] for edge in graph.edges if edge.key == key], key)
