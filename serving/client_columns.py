@@ -62,7 +62,7 @@ def tensor_type(name: str, data_type: str, sizes: Sequence[int]) -> InputType:
 
 
 def plain(value: Any) -> Plain:  # Any: what a row holds
-    """A value without the types of numpy, Arrow and pandas; NaN and NaT are missing."""
+    """A value without the types of numpy, Arrow and pandas; NaN, NaT and pandas' NA are missing."""
     if hasattr(value, "tolist"):
         if _has_times_of_numpy(value):
             value = value.astype("M8[ms]")  # of nanoseconds numpy's list has bare numbers
@@ -70,6 +70,8 @@ def plain(value: Any) -> Plain:  # Any: what a row holds
     elif hasattr(value, "to_pylist"):  # Arrow's chunks
         value = value.to_pylist()
     if (isinstance(value, float) and math.isnan(value)) or (isinstance(value, date) and value != value):
+        return None
+    if type(value).__name__ == "NAType":  # pandas, which is not imported for this, compares NA with nothing
         return None
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -116,6 +117,25 @@ def test_rows_and_columns_are_answered_as_the_bundle_does(
     for which in ({"version": 1}, {"label": "stable"}):
         with Client(url_of(server, transport), "mixed", transport=transport, **which) as client:
             assert client.predict(table.to_pylist()[:3], signature="predict").version == 1
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("backend", ["numpy", "numpy_nullable", "pyarrow", "categories"])
+def test_series_of_pandas_are_columns(server: OpenServer, folder: Path, transport: Transport, backend: Any) -> None:
+    """With any index, and whatever stands for a missing number: NaN, NA, or null."""
+    bundle = Bundle.load(folder / "mixed" / "2")
+    table = rows(60).filter(pa.compute.is_valid(rows(60)["carrier"]))
+    expected = bundle.run("predict", table)
+    frame = pd.DataFrame({name: table[name].to_pylist() for name in table.column_names})
+    if backend == "categories":
+        numbers = frame.select_dtypes("number").columns
+        frame = frame.astype(dict.fromkeys(numbers, "category"))
+    elif backend != "numpy":
+        frame = frame.convert_dtypes(dtype_backend=backend)
+    frame.index = pd.Index(range(7, 7 + len(frame)))
+    with Client(url_of(server, transport), "mixed", transport=transport) as client:
+        answer = client.predict({name: frame[name] for name in table.column_names})
+    np.testing.assert_allclose(answer.outputs["pair"], expected["pair"], atol=1e-6)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
