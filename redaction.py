@@ -109,6 +109,23 @@ def mark_secret(value: str) -> None:
         _secrets |= {value}
 
 
+def mark_setting(name: str, value: str) -> None:
+    """From now on, `redact` removes the value of a setting that is a secret by its name, in this process.
+
+    One that is too short to be told from other text goes where the setting itself is printed, name and all: as Python,
+    JSON, YAML and INI files have it.
+    """
+    if len(value) >= SHORTEST:
+        mark_secret(value)
+    elif value:
+        pair = {name: value}
+        for printed in (repr(pair), json.dumps(pair), json.dumps(pair, separators=(",", ":")), repr((name, value))):
+            mark_secret(printed[1:-1])
+        in_quotes = {f"{mark}{text}{mark}" for text in (value, *_in_yaml(value)) for mark in "'\""}
+        for sign, written in product(("=", " = ", ": "), (value, json.dumps(value), *in_quotes)):
+            mark_secret(f"{name}{sign}{written}")
+
+
 def has_secrets() -> bool:
     """Whether this process has any secret to redact."""
     return bool(_secrets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InputError, suggest
@@ -14,7 +15,7 @@ from ..pipelines import Files, component, current, resolve_files
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..data import Shard
+    from ..data import Shard, Source
     from ..serving.log_files import LogFooter
 
 _LONGEST: Final = 200  # characters of a split's name
@@ -108,6 +109,70 @@ class _InWindow:
                 inside = holds(times, pa.scalar(bound, times.type))
                 batch, times = batch.filter(inside), times.filter(inside)
         return batch.select(self.columns)
+
+
+@dataclass(frozen=True)
+class _AsTimes:
+    """A piece of a file in which these columns are the milliseconds that the model read, as times of the schema."""
+
+    piece: Shard
+    columns: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self.piece.path
+
+    @property
+    def rows(self) -> int:
+        """Its rows."""
+        return self.piece.rows
+
+    def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        """See `Shard.read`."""
+        import pyarrow as pa
+
+        from ..engine.host_ops.dates import from_milliseconds
+
+        times = [(schema.get_field_index(name), schema.field(name)) for name in self.columns if name in schema.names]
+        written = schema
+        for index, field in times:
+            kind = pa.list_(pa.int64()) if pa.types.is_list(field.type) else pa.int64()
+            written = written.set(index, pa.field(field.name, kind))
+        for batch in self.piece.read(written, batch_rows, dictionaries):
+            for index, field in times:
+                batch = batch.set_column(index, field, from_milliseconds(batch.column(index), field.type))
+            yield batch
+
+
+def _rows_of(chosen: Sequence[tuple[str, LogFooter]]) -> Source:
+    """The rows of some files, in order; where some of them have a column as times and others as numbers, as times.
+
+    Raises:
+        InputError: A file is damaged, or the files' columns do not fit together.
+    """
+    from dataclasses import replace
+
+    import pyarrow as pa
+
+    from ..data import open_parquet
+    from ..data.sources import unify
+
+    every = {name for _, footer in chosen for name in footer.times}
+    alike = groupby(chosen, lambda each: each[1].times)  # files that follow one another, to keep the order
+    parts = [(times, open_parquet([path for path, _ in group])) for times, group in alike]
+    if len(parts) == 1:
+        return parts[0][1]
+    kinds = {name: source.schema.field(name) for times, source in parts for name in times}
+    schema: pa.Schema | None = None
+    shards: list[Shard] = []
+    for times, source in parts:
+        numbers = tuple(sorted(every - set(times)))
+        fields = [kinds[each.name] if each.name in numbers else each for each in source.schema]
+        shards += (_AsTimes(shard, numbers) if numbers else shard for shard in source.shards)
+        path = source.shards[0].path if source.shards else chosen[0][0]
+        schema = pa.schema(fields) if schema is None else unify(schema, chosen[0][0], pa.schema(fields), path)
+    return replace(parts[0][1], shards=tuple(shards), schema=schema)
 
 
 @dataclass(frozen=True)
@@ -209,8 +274,6 @@ def _opened(chosen: Sequence[tuple[str, LogFooter]], *, inputs_only: bool) -> tu
     """The rows, the column of their time, and the columns that are wanted."""
     from dataclasses import replace
 
-    from ..data import open_parquet
-
     (first_path, first), *others = chosen
     for path, footer in others:
         if footer.hashed != first.hashed:
@@ -223,7 +286,7 @@ def _opened(chosen: Sequence[tuple[str, LogFooter]], *, inputs_only: bool) -> tu
                 f"versions {footer.version} and {first.version} have different columns: {path}, {first_path}",
                 fix="name versions with the same columns by versions=",
             )
-    source = open_parquet([path for path, _ in chosen])
+    source = _rows_of(chosen)
     time_column = first.facts["request_time"]
     columns = first.inputs if inputs_only else source.columns
     if not columns:

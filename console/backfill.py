@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
-from ..pipelines import RunOptions, RunResult, load_pipeline, open_run, run_pipeline
+from ..pipelines import Observer, Run, RunOptions, RunResult, load_pipeline, open_run, run_pipeline
+from ..pipelines.launcher.observers import NullObserver
 from ..pipelines.launcher.states import EndState
 from .exit_codes import CANCELED, EXIT_CODES, OK
 from .live import STYLES
@@ -32,6 +33,21 @@ from .terminal import echo, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+class _Notes(NullObserver):
+    """Keeps what the tasks of a run say, each thing once."""
+
+    def __init__(self) -> None:
+        self.said: dict[tuple[str, str], None] = {}  # (task, text), in order
+
+    def watching(self, run: Run) -> Observer:
+        """The observer of a run: this."""
+        return self
+
+    def note(self, node: str, text: str) -> None:
+        """Keep it."""
+        self.said[node, text] = None
 
 
 @click.command(
@@ -68,7 +84,8 @@ def backfill(
     """Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.
 
     A window over earlier spans (`dt.resolvers.rolling`) sees no span after its own: an old one may be filled in. With
-    --json the answer is {"spans": [{"span", "run", "state", "ran", "cached", "failed", "blessed", "metrics"}]}.
+    --json the answer is {"spans": [{"span", "run", "state", "ran", "cached", "failed", "notes": [{"node", "text"}],
+    "blessed", "metrics"}]}.
     """
     pipeline = load_pipeline(folder, which)
     if span_param not in pipeline.parameters:
@@ -77,22 +94,25 @@ def backfill(
             fix=f"give it `{span_param}: int | None = None`, or name another one by --span-param",
         )
     parameters = gather_parameters(pipeline.parameters, params, file)
-    done: list[tuple[int, RunResult]] = []
+    done: list[tuple[int, RunResult, _Notes]] = []
     worst = OK
     settings = settings.of(folder)
     with settings.home(readonly=False, create=True) as home:
         echo(root_line(settings, home), err=True)
         for span in parse_spans(spans):
-            result = run_pipeline(home, pipeline, parameters | {span_param: span}, options, **labels)
-            done.append((span, result))
+            notes = _Notes()
+            result = run_pipeline(
+                home, pipeline, parameters | {span_param: span}, options, observer=notes.watching, **labels
+            )
+            done.append((span, result, notes))
             code = exit_code(result, outcome_of(home, result))
             worst = worst or code
             if not settings.json:  # each as it ends: a year takes a while
-                _show(terminal(), span, result)
+                _show(terminal(), span, result, notes)
             if code == CANCELED or (code and not keep_going):
                 break
-        table = RunTable(tuple(facts(home, open_run(home, result.run)) for _, result in done))
-        answer = [_facts(span, result) | _measured(row) for (span, result), row in zip(done, table.rows, strict=True)]
+        table = RunTable(tuple(facts(home, open_run(home, result.run)) for _, result, _ in done))
+        answer = [_facts(*each) | _measured(row) for each, row in zip(done, table.rows, strict=True)]
         settings.answer({"spans": answer}, table.show)
     return worst
 
@@ -121,7 +141,7 @@ def _span(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d+", text) else None
 
 
-def _facts(span: int, result: RunResult) -> dict[str, object]:
+def _facts(span: int, result: RunResult, notes: _Notes) -> dict[str, object]:
     states = {name: node.state for name, node in result.nodes.items()}
     return {
         "span": span,
@@ -130,6 +150,7 @@ def _facts(span: int, result: RunResult) -> dict[str, object]:
         "ran": [name for name, state in states.items() if state is EndState.COMPLETE],
         "cached": [name for name, state in states.items() if state is EndState.CACHED],
         "failed": {name: node.reason for name, node in result.nodes.items() if node.state is EndState.FAILED},
+        "notes": [{"node": node, "text": text} for node, text in notes.said],
     }
 
 
@@ -137,7 +158,7 @@ def _measured(row: RunFacts) -> dict[str, object]:
     return {name: value for name, value in row.to_json().items() if name in ("blessed", "metrics")}
 
 
-def _show(console: Console, span: int, result: RunResult) -> None:
+def _show(console: Console, span: int, result: RunResult, notes: _Notes) -> None:
     from rich.text import Text
 
     ran = [name for name, node in result.nodes.items() if node.state is EndState.COMPLETE]
@@ -147,6 +168,8 @@ def _show(console: Console, span: int, result: RunResult) -> None:
         f"span {span}: ", (result.state, STYLES[result.state]), f"  {did}; {cached} cached; {result.run}"
     )
     console.print(line, soft_wrap=True)
+    for node, text in notes.said:
+        print_text(console, f"  {node}: {text}")
     for name, node in result.nodes.items():
         if node.state is EndState.FAILED:
             print_text(console, f"  {name}: {node.reason}")

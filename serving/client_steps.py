@@ -526,17 +526,26 @@ def _with_numbers_for_times(
 
 
 def _columns(columns: Columns) -> dict[str, Any]:
-    """Columns as lists, or as numpy's arrays of numbers; of other libraries' arrays tensors cannot be made directly."""
-    lists = {
-        name: values if type(values).__module__ == "numpy" and values.dtype.kind not in "MO" else plain(values)
-        for name, values in columns.items()
-    }
+    """Columns as lists, or as arrays of numbers."""
+    lists = {name: _numbers(values) if _kind(values) not in "MO" else plain(values) for name, values in columns.items()}
     for name, values in lists.items():
         if not (isinstance(values, list) or getattr(values, "shape", None)):
             raise InputError(
                 f"column {name!r:.80} is {said(plain(values))}, no list", fix="send one value a row; one row is [{…}]"
             )
     return lists
+
+
+def _kind(values: Any) -> str:  # Any: what a caller has
+    """The kind of an array's dtype, of pandas' too; "O" of what has none."""
+    kind: str = getattr(getattr(values, "dtype", None), "kind", "O")
+    return kind
+
+
+def _numbers(values: Any) -> Any:  # Any: an array, of pandas as well
+    """Numbers as numpy's array; as a list where some are missing in another way than NaN."""
+    array = values.to_numpy() if hasattr(values, "to_numpy") else values
+    return array if _kind(array) not in "MO" else plain(array)
 
 
 def _columns_of(rows: Sequence[Mapping[str, Any]], served: ServedSignature) -> dict[str, list[Any]]:

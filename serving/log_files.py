@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +47,8 @@ class LogFooter:
         outputs: Output → its column.
         facts: Each of `FACTS` → its column.
         hashed: The columns of inputs and outputs that hold an HMAC in place of the value.
+        times: The columns of inputs that are dates or timestamps, as the training data has them. Others are the numbers
+            that the model reads, int64: where a bundle does not say its unit, and in files of earlier releases.
     """
 
     model: str
@@ -57,6 +59,7 @@ class LogFooter:
     outputs: Mapping[str, str]
     facts: Mapping[str, str]
     hashed: tuple[str, ...] = ()
+    times: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The footer as a file has it."""
@@ -73,7 +76,7 @@ class LogFooter:
         lists = {name: tuple(body[name]) for name in ("inputs", "hashed")}
         footer = cls(**{**body, **lists})
         texts = [footer.model, footer.bundle, footer.signature, *footer.inputs, *footer.hashed]
-        texts += [*footer.outputs.values(), *(footer.facts[fact] for fact in FACTS)]
+        texts += [*footer.outputs.values(), *(footer.facts[fact] for fact in FACTS), *footer.times.values()]
         if type(footer.version) is not int or not all(isinstance(text, str) for text in texts):
             raise ValueError("a footer of a request log holds text and the number of a version")
         return footer

@@ -15,6 +15,7 @@ from ..engine.bundles.manifest import Signature
 from ..engine.graphs.graph import FieldSpec
 from ..engine.graphs.nodes import COLUMN_DTYPES
 from ..engine.host_ops.columns import as_column
+from ..engine.host_ops.dates import from_milliseconds, time_type
 from .api import ColumnValues
 from .batching import as_arrow
 from .log_files import FACTS, FOOTER, PREDICTION, LogFooter, free_name
@@ -115,7 +116,14 @@ class RowSchema:
         kept = {each: outputs[each] for each in self._outputs}
         columns = {*self._inputs, *kept.values()}
         are_hashed = tuple(sorted(self._hashed & columns))
-        self.footer = LogFooter(name, version, bundle, signature_name, tuple(self._inputs), kept, facts, are_hashed)
+        times = {
+            each: time
+            for each, time in signature.times.items()
+            if each in self._inputs and each not in are_hashed and time_type(time) is not None
+        }
+        self.footer = LogFooter(
+            name, version, bundle, signature_name, tuple(self._inputs), kept, facts, are_hashed, times
+        )
 
     def table(self, requests: Sequence[AnsweredRequest]) -> pa.Table:
         """The rows of some requests, in order, without what all rows have in common: see `whole`.
@@ -166,6 +174,9 @@ class RowSchema:
         self, name: str, parts: Sequence[ColumnValues], spec: FieldSpec, kind: pa.DataType, source: str = ""
     ) -> pa.Array:
         values = as_type(source or name, parts, spec, kind)
+        if not source and (time := self.footer.times.get(name)) is not None:
+            moment = time_type(time)
+            return from_milliseconds(values, pa.list_(moment) if spec.ragged else moment)
         if name not in self._hashed or self._key is None:
             return values
         return pa.array([None if value is None else digest_of(self._key, value) for value in values.to_pylist()],

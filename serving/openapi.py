@@ -16,7 +16,7 @@ from .explanation import MOST_ROWS, MOST_STEPS, explained_outputs
 from .infer_tensors import DTYPES, datatype
 from .rollout_control import RolloutAction
 from .tensor_columns import may_be_missing, numpy_dtype, shown_shape
-from .times import IN_WORDS
+from .times import IN_WORDS, time_word
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON
 
@@ -359,7 +359,7 @@ def _input(name: str, signature: Signature) -> Json:
     value = _value(signature.inputs[name])
     if name not in signature.times:
         return value
-    described = {"description": f"A {signature.times[name]}: {IN_WORDS}."}
+    described = {"description": f"A {time_word(signature.times[name])}: {IN_WORDS}."}
     text = {"type": "string", "pattern": "^[0-9]{4}-"}
     if signature.inputs[name].ragged:
         return value | described | {"items": {"anyOf": [value["items"], text]}}

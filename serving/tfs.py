@@ -22,7 +22,7 @@ from .api import (
 )
 from .json_values import encode, kind, object_of
 from .tensor_columns import invalid, refuse_misspelt
-from .times import IN_WORDS, in_milliseconds
+from .times import IN_WORDS, in_milliseconds, time_word
 
 Format: TypeAlias = Literal["row", "column"]
 Json: TypeAlias = dict[str, Any]  # Any: JSON
@@ -176,7 +176,7 @@ def _column(name: str, values: list[Any], signature: Signature) -> list[Any]:
     """The values of an input: what stands in a list of its own is taken out of it, base64 and times are decoded."""
     spec = signature.inputs[name]
     if name in signature.times:
-        time = signature.times[name]
+        time = time_word(signature.times[name])
         values = [
             [_time(name, item, time) for item in value] if type(value) is list else _time(name, value, time)
             for value in values
@@ -330,7 +330,7 @@ def metadata_body(described: Described) -> Json:
     if default in signatures:
         signatures.setdefault(DEFAULT_SIGNATURE, signatures[default])
     times = {
-        name: {"type": time, "send": IN_WORDS}
+        name: {"type": time_word(time), "send": IN_WORDS}
         for each in described.signatures.values()
         for name, time in each.times.items()
     }

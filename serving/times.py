@@ -11,6 +11,11 @@ IN_WORDS: Final = 'milliseconds since 1970 (UTC), or text such as "2026-01-01" o
 _ISO: Final = re.compile(r"\d{4}-")
 
 
+def time_word(time: str) -> str:
+    """What people call a time of a signature: "timestamp", where it is "timestamp[us]"."""
+    return time.partition("[")[0]
+
+
 def in_milliseconds(value: Any, *, texts: bool = False) -> Any:  # Any: a value of a request
     """A value of an int64 input, in which dates are the numbers that the model reads.
 

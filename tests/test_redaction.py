@@ -1,7 +1,9 @@
 """What must not be shown: each secret in each spelling, credentials in URLs, and what steers a terminal."""
 
 import base64
+import configparser
 import html
+import io
 import json
 import re
 import textwrap
@@ -20,6 +22,7 @@ from drivetrain.redaction import (
     PieceRedaction,
     holds_credentials,
     mark_secret,
+    mark_setting,
     printable,
     redact,
     weakness,
@@ -356,6 +359,36 @@ def test_a_secret_that_cannot_be_redacted_is_refused(value: str, reason: str, mo
         with pytest.raises(InputError, match=r"WEAK_ONE.*cannot be redacted"):
             declare()
     assert redact("epoch 11 of 21, password aaaaaaaa") == "epoch 11 of 21, password aaaaaaaa"
+
+
+def as_ini(settings: dict[str, str]) -> str:
+    parser, written = configparser.RawConfigParser(), io.StringIO()
+    parser["kafka"] = settings
+    parser.write(written)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("value", ["a", "1", "a'b", 'a"b', "'\"", "é", "&=%"])
+@pytest.mark.parametrize(
+    "printed",
+    [
+        repr, json.dumps, lambda settings: json.dumps(settings, indent=1), lambda settings: repr([*settings.items()]),
+        lambda settings: json.dumps(f"{settings}"), yaml.safe_dump, as_ini,
+        lambda settings: json.dumps(settings, separators=(",", ":")),
+        lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
+    ],
+)  # fmt: skip
+def test_a_short_secret_goes_with_its_setting_alone(
+    value: str, printed: Callable[[dict[str, str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redaction, "_secrets", frozenset())
+    settings = {"group.id": value, "sasl.password": value, "client.id": value}
+    mark_setting("sasl.password", value)
+    shown, others = redact(printed(settings)), printed(dict.fromkeys(("group.id", "client.id"), value))
+    assert "sasl.password" not in shown
+    assert shown.count("***") == 1
+    assert redact(others) == others
+    assert redact(f"a plain text of {value}") == f"a plain text of {value}"
 
 
 def test_what_steers_a_terminal_is_written_out() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError, missing_extra
-from ...redaction import mark_secret
+from ...redaction import mark_setting
 from .micro_spans import Chunk
 
 Decode = Callable[[bytes], Mapping[str, Any]]
@@ -46,7 +46,8 @@ def kafka_topic(
             object where None.
         metadata: Also give columns kafka_partition, kafka_offset, kafka_timestamp and kafka_key.
         config: More settings of librdkafka, e.g. `security.protocol`. Take secrets from the environment; no span
-            holds them, and errors and logs show `***` in their place.
+            holds them, and errors and logs show `***` in their place; of fewer than 6 characters, where the setting
+            itself is printed.
 
     Raises:
         DrivetrainError: The extra is not installed.
@@ -112,7 +113,7 @@ def _mark_secrets(settings: Mapping[str, Any]) -> None:
     """Redact what the settings hold of secrets; not names and paths, which librdkafka hides in its log as well."""
     for key, value in settings.items():
         if isinstance(value, str) and (key.endswith(_SECRETS) or key == "sasl.oauthbearer.config"):
-            mark_secret(value)
+            mark_setting(key, value)
 
 
 def _consumer(name: str, settings: Mapping[str, Any]) -> Any:

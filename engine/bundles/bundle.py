@@ -44,6 +44,7 @@ from ..graphs.graph import FieldSpec, Graph
 from ..graphs.json import graph_json, graph_of_json
 from ..graphs.nodes import DeviceStage, HostNode, Tensor
 from ..host_ops.columns import ARROW, as_value
+from ..host_ops.dates import time_type
 from ..lowering.programs import BundleError, Payload, ProgramFacts, Programs, program_facts
 from .assets import read_asset, write_asset
 from .child import Limits
@@ -136,7 +137,8 @@ class Bundle:
         """The same bundle, which says that whole numbers are times: milliseconds since 1970 (UTC).
 
         Args:
-            times: Raw column → what the training data has there, "date" or "timestamp".
+            times: Raw column → what the training data has there, "date" or "timestamp[us, tz=UTC]", say; "timestamp"
+                where its unit is not known.
 
         Raises:
             InputError: No signature reads the column, it has no whole numbers, or there is no such time.
@@ -145,8 +147,12 @@ class Bundle:
             if name not in self.graph.inputs or "int64" not in self.graph.inputs[name].dtype:
                 known = ", ".join(name for name, tensor in self.graph.inputs.items() if "int64" in tensor.dtype)
                 raise InputError(f"{name!r} is no column of times", fix=f"those of whole numbers are {known:.200}")
-            if time not in ("date", "timestamp"):
-                raise InputError(f"{name!r} is to be a {time!r:.40}, which is no time", fix="say date or timestamp")
+            try:
+                time_type(time)
+            except InputError:
+                raise InputError(
+                    f"{name!r} is to be a {time!r:.40}, which is no time", fix="say date, or timestamp[us], say"
+                ) from None
         return replace(self, times=MappingProxyType({**self.times, **times}))
 
     def for_serving(self) -> Bundle:

@@ -37,7 +37,8 @@ class Signature:
         defaults: The columns that a row or batch may lack, with the value they then have; None is missing.
         request_log: The columns that a server's request log leaves out ("deny"), or of which it has a hash ("hash").
         times: The columns of whole numbers that are milliseconds since 1970 (UTC), since the training data has a "date"
-            or a "timestamp" there.
+            or a timestamp there: "timestamp[us]", "timestamp[ns, tz=UTC]", …, and "timestamp" alone where an earlier
+            release wrote the bundle.
     """
 
     inputs: Mapping[str, FieldSpec]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...data.types import is_list
+from ...data.types import is_list, named_type, normal_type
 from ...errors import InputError
 
 UNITS: Final = {"ns": 1_000_000, "us": 1000, "ms": 1, "s": -1000, "days": -86_400_000}
@@ -53,10 +55,44 @@ def is_time(kind: pa.DataType) -> bool:
 
 
 def time_of(kind: pa.DataType) -> str:
-    """Which time an Arrow type has, or the values of its lists: "date", "timestamp"; "": none."""
+    """Which time an Arrow type has, or the values of its lists: "date", "timestamp[us, tz=UTC]", …; "": none."""
     if is_list(kind) or pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return "timestamp" if pa.types.is_timestamp(kind) else "date" if pa.types.is_date(kind) else ""
+    if pa.types.is_timestamp(kind):
+        with suppress(InputError):
+            return str(named_type(str(normal_type(kind)), ""))
+        return "timestamp"  # of a zone whose name is none
+    return "date" if pa.types.is_date(kind) else ""
+
+
+def time_type(time: str) -> pa.DataType | None:
+    """The Arrow type of what `time_of` gave; None where it says no unit, as bundles of earlier releases do.
+
+    Raises:
+        InputError: It is no time.
+    """
+    if time in ("date", "timestamp"):
+        return pa.date32() if time == "date" else None
+    kind = named_type(time, "")
+    if not is_time(kind):
+        raise InputError(f"{time!r:.40} is no time", fix="say date, or timestamp with its unit: timestamp[us]")
+    return kind
+
+
+def from_milliseconds(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Times of a type, or lists of them, of int64 milliseconds since 1970 UTC; a date is the day that they are in.
+
+    Raises:
+        pyarrow.ArrowInvalid: One of them is beyond what the type holds.
+    """
+    flat, time = (array.flatten(), kind.value_type) if is_list(kind) else (array, kind)
+    if pa.types.is_date32(time) and len(flat):
+        # Arrow's own cast wraps round.
+        days = pc.divide(flat.drop_null(), 86_400_000)
+        if pc.any(pc.greater_equal(pc.abs_checked(days), 2**31 - 1)).as_py():
+            raise pa.ArrowInvalid("a date is beyond what date32 holds")
+    moment = pa.timestamp("ms", getattr(time, "tz", None))
+    return array.cast(pa.list_(moment) if is_list(kind) else moment).cast(kind)
 
 
 def as_milliseconds(array: pa.Array) -> pa.Array:

@@ -73,26 +73,21 @@ class History:
                             )
 
     def vetoed(self, record: ArtifactRecord) -> bool:
-        """Whether a gate objected to an artifact, and to that alone, when it last judged it before this run.
-
-        Or to what it was made from, of the same span: statistics of examples that a gate vetoed are no better.
-        """
+        """Whether a gate objected to an artifact, or to what of its span it was made of: statistics, of examples."""
         if not self.gates:
             return False
+        span = record.properties.get("span")
+        sources = [] if span is None else self.ancestors(record)
+        return any(map(self._objected, (record, *(each for each in sources if each.properties.get("span") == span))))
+
+    def _objected(self, record: ArtifactRecord) -> bool:
+        """Whether a gate objected to an artifact, and to that alone, when it last judged it before this run."""
         graph = self.store.lineage(record, "downstream", max_hops=1)
         return any(
             self._objects(maker, [graph.executions[edge.execution] for edge in graph.edges if edge.key == key], key)
             for gate, key in self.gates
             if (maker := self._maker(gate)) is not None
-        ) or any(map(self.vetoed, self._of_its_span(record)))
-
-    def _of_its_span(self, record: ArtifactRecord) -> list[ArtifactRecord]:
-        """What an artifact was made from, directly, of its own span."""
-        span = record.properties.get("span")
-        if span is None or record.producer is None:
-            return []
-        inputs = self.store.inputs(self.store.execution(record.producer)).values()
-        return [each for records in inputs for each in records if each.properties.get("span") == span]
+        )
 
     def _objects(self, gate: ContextRecord, takers: Sequence[ExecutionRecord], key: str) -> bool:
         """Whether the last judgement of a gate is a veto, of all executions that took an artifact as its input."""

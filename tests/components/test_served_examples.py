@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,18 @@ START = datetime(2026, 11, 26, 23, 0, tzinfo=UTC)
 
 def write(
     folder: Path, carriers: Sequence[str | None], hour: int = 7, *, version: int = 3, minute: int = 0,
-    model: str = "flights", signature: str = "predict", hashed: Sequence[str] = (), **more: FieldSpec,
+    model: str = "flights", signature: str = "predict", hashed: Sequence[str] = (), days: Sequence[int] = (),
+    **more: FieldSpec,
 ) -> Path:  # fmt: skip
     """A file as the server writes it: a request a second, from a minute after `START` on."""
     start = (START + timedelta(minutes=minute) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    asked = Signature({**SIGNATURE.inputs, **more}, SIGNATURE.outputs, dict.fromkeys(more))
+    more |= {"day": FieldSpec("int64")} if days else {}
+    times = {"day": "date"} if days else {}
+    asked = Signature({**SIGNATURE.inputs, **more}, SIGNATURE.outputs, dict.fromkeys(more), times=times)
     requests = [
         AnsweredRequest(
-            f"{minute}-{number}", start + number * 1_000_000, {"carrier": [carrier], "hour": [hour]}, 1,
+            f"{minute}-{number}", start + number * 1_000_000,
+            {"carrier": [carrier], "hour": [hour]} | ({"day": [days[number] * 86_400_000]} if days else {}), 1,
             {"late": np.array([0.5], np.float32)}, 0,
         )
         for number, carrier in enumerate(carriers)
@@ -43,6 +47,54 @@ def write(
     schema = RowSchema(model, version, f"digest-{version}", signature, asked, hashed=hashed, key=b"k" * 16)
     pq.write_table(schema.whole([schema.table(requests)]), path)
     return path
+
+
+TIMES = {"day": "date", "at": "timestamp[us]", "seen": "timestamp[ns, tz=UTC]", "days": "date"}
+
+
+def write_times(folder: Path, day: date, times: Mapping[str, str], *, version: int, minute: int) -> Path:
+    """A file of one request of a day, whose bundle says these times of its columns."""
+    start = (START + timedelta(minutes=minute) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    inputs = {name: FieldSpec("list<int64>" if name == "days" else "int64") for name in TIMES}
+    asked = Signature(inputs, SIGNATURE.outputs, times=times)
+    midnight = (day - date(1970, 1, 1)).days * 86_400_000
+    columns: dict[str, Any] = {name: [midnight + 3_600_000] for name in ("at", "seen")}
+    columns |= {"day": [midnight], "days": [[midnight, None]]}
+    request = AnsweredRequest(str(day), start, columns, 1, {"late": np.array([0.5], np.float32)}, 0)
+    path = day_folder(folder / "flights", version, start) / file_name("predict", start)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = RowSchema("flights", version, f"digest-{version}", "predict", asked)
+    pq.write_table(schema.whole([schema.table([request])]), path)
+    return path
+
+
+@pytest.mark.parametrize("earlier", [{}, {"day": "date", "at": "timestamp"}])
+def test_times_are_those_of_the_data_whatever_release_logged_them(tmp_path: Path, earlier: dict[str, str]) -> None:
+    """Earlier releases logged the numbers that the model reads, and so does a bundle that does not say the unit."""
+    days = [date(2026, 11, 2), date(1969, 12, 31), date(2024, 2, 29)]
+    log = tmp_path / "log"
+    old = write_times(log, days[0], earlier, version=3, minute=1)
+    write_times(log, days[1], TIMES, version=3, minute=2)
+    write_times(log, days[2], earlier, version=4, minute=3)
+    if not earlier:
+        footer = json.loads(pq.read_metadata(old).metadata[FOOTER])
+        del footer["times"]  # as a file of an earlier release
+        pq.write_table(pq.read_table(old).replace_schema_metadata({FOOTER: json.dumps(footer)}), old)
+    examples = ServedExamples(files(str(log / "flights/*/*/*.parquet")), inputs_only=True)
+    (part,) = examples.content.glob("split=served/*.parquet")
+    table = pq.ParquetFile(part).read()
+    assert {name: str(table.schema.field(name).type) for name in ("day", "at", "seen")} == {
+        "day": "date32[day]", "at": "timestamp[us]", "seen": "timestamp[ns, tz=UTC]",
+    }  # fmt: skip
+    assert table["day"].to_pylist() == days
+    assert table["days"].to_pylist() == [[day, None] for day in days]
+    assert table["at"].to_pylist() == [datetime(day.year, day.month, day.day, 1) for day in days]
+    assert [moment.timestamp() for moment in table["seen"].to_pylist()] == [
+        datetime(day.year, day.month, day.day, 1, tzinfo=UTC).timestamp() for day in days
+    ]
+    alone = ServedExamples(files(str(old)), inputs_only=True)  # of files of an earlier release, what it had
+    (part,) = alone.content.glob("split=served/*.parquet")
+    assert str(pq.ParquetFile(part).schema_arrow.field("at").type) == "int64"
 
 
 def rows_of(examples: Examples) -> list[dict[str, Any]]:
@@ -156,13 +208,13 @@ def shop() -> None:
 
 def test_a_planted_skew_is_found_and_only_what_is_new_is_run(project: Callable[..., Path]) -> None:
     folder = project(pipeline=PIPELINE)
-    lines = [f"{('UA', 'DL')[number % 2]},{number % 24}" for number in range(600)]
-    (folder / "train.csv").write_text("carrier,hour\n" + "\n".join(lines) + "\n")
+    lines = [f"{('UA', 'DL')[number % 2]},{number % 24},1970-01-{1 + number % 20:02}" for number in range(600)]
+    (folder / "train.csv").write_text("carrier,hour,day\n" + "\n".join(lines) + "\n")
     (folder / "schema.yaml").write_text(
         "format: drivetrain.schema/1\nfeatures:\n  carrier: {type: string, skew: {l_infinity: 0.1}}\n"
-        "  hour: {type: int}\n"
+        "  hour: {type: int}\n  day: {type: date, skew: {jensen_shannon: 0.1}}\n"
     )
-    write(folder / "log", ["UA", "DL"] * 100)
+    write(folder / "log", ["UA", "DL"] * 100, days=list(range(20)) * 10)
     home = Home(folder / "root")
 
     def run() -> tuple[set[str], NodeResult]:
@@ -174,7 +226,7 @@ def test_a_planted_skew_is_found_and_only_what_is_new_is_run(project: Callable[.
     assert len(ran) == 6
     assert not validator.vetoed
     assert run()[0] == set()
-    write(folder / "log", ["UA"] * 200, minute=10)
+    write(folder / "log", ["UA"] * 200, minute=10, days=list(range(20)) * 10)
     ran, validator = run()
     assert ran == {"ServedExamples", "ServingStatistics", "ExampleValidator"}
     assert validator.vetoed

@@ -56,6 +56,35 @@ def test_backfill_stops_at_what_fails_unless_told_to_go_on(spans: Path, drivetra
     assert "has no parameter 'by2'" in wrong.stderr
 
 
+def test_what_tasks_say_is_below_their_span(project: Callable[..., Path], drivetrain: Command, last_json: Read) -> None:
+    """Such as which spans a window left out; said twice, it stands there once."""
+    said = project(
+        "noted",
+        pipeline="""
+        import drivetrain as dt
+        from drivetrain.pipelines import current
+
+        @dt.component
+        def Read(*, span: int) -> int:
+            for _ in range(span):
+                current().note(f"span {span} has holes")
+            return span
+
+        @dt.pipeline
+        def noted(span: int) -> None:
+            Read(span=span)
+        """,
+    )
+    lines = drivetrain("backfill", str(said), "--spans", "0:2").stdout.splitlines()
+    spans = [line.partition(":")[0] for line in lines if line.startswith(("span ", "  "))]
+    assert spans == ["span 0", "span 1", "  Read", "span 2", "  Read"]
+    assert lines.count("  Read: span 2 has holes") == 1
+    answer = last_json(drivetrain("backfill", str(said), "--spans", "3:4", "--json"))
+    assert [row["notes"] for row in answer["spans"]] == [
+        [{"node": "Read", "text": f"span {span} has holes"}] for span in (3, 4)
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "spans"),
     [

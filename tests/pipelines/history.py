@@ -46,7 +46,7 @@ PARTS = """
         return [one.span for one in statistics]
 
     @dt.component(gates="examples")
-    def Check(examples: Examples, *, bad: int) -> Verdict:
+    def Check(examples: Examples, statistics: Statistics | None = None, *, bad: int) -> Verdict:
         return write(Verdict.new(passed=examples.span != bad), examples.span)
 
     @dt.component

@@ -119,7 +119,7 @@ def test_rows_and_columns_are_answered_as_the_bundle_does(
             assert client.predict(table.to_pylist()[:3], signature="predict").version == 1
 
 
-@pytest.mark.parametrize("kind", ["numpy", "nullable", "arrow"])
+@pytest.mark.parametrize("kind", ["numpy", "nullable", "arrow", "categories"])
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_columns_and_rows_of_pandas(server: OpenServer, folder: Path, transport: Transport, kind: str) -> None:
     """Missing values as each of pandas' types has them."""
@@ -128,6 +128,9 @@ def test_columns_and_rows_of_pandas(server: OpenServer, folder: Path, transport:
     frame = table.to_pandas(types_mapper=pd.ArrowDtype if kind == "arrow" else None)
     if kind == "nullable":
         frame = frame.convert_dtypes()
+    if kind == "categories":
+        frame = frame.astype(dict.fromkeys(frame.select_dtypes("number").columns, "category"))
+    frame.index += 7
     with Client(url_of(server, transport), "mixed", transport=transport) as client:
         for sent in (frame.to_dict("series"), {name: frame[name].array for name in frame}, frame.to_dict("records")):
             answer = client.predict(sent)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -491,6 +491,24 @@ def test_values_have_the_types_of_the_signature(spec: FieldSpec, parts: Any, kin
     column = as_type("x", parts, spec, kind)
     assert (column.type, column.to_pylist()) == (kind, values)
     assert arrow_type(FieldSpec("complex64")) is None
+
+
+def test_times_are_those_of_the_training_data_and_a_hash_is_of_the_number() -> None:
+    signature = Signature(
+        {"day": FieldSpec("int64"), "at": FieldSpec("int64"), "born": FieldSpec("int64"), "count": FieldSpec("int64")},
+        {"score": FieldSpec("float32")},
+        times={"day": "date", "at": "timestamp[us]", "born": "date"},
+    )
+    schema = RowSchema("flights", 3, "d1ge57", "predict", signature, hashed=["born"], key=KEY.encode())
+    moment = 1_767_292_200_123
+    columns = {"day": [moment], "at": [moment], "born": [moment], "count": [7]}
+    request = AnsweredRequest("a", 0, columns, 1, {"score": np.array([0.5], np.float32)}, 0)
+    (row,) = schema.table([request]).to_pylist()
+    assert (row["day"], row["at"]) == (date(2026, 1, 1), datetime(2026, 1, 1, 18, 30, 0, 123_000))
+    assert row["born"] == hmac.new(KEY.encode(), str(moment).encode(), "sha256").hexdigest()
+    assert row["count"] == 7
+    with pytest.raises(pa.ArrowInvalid):  # the log drops it, and counts it
+        schema.table([replace(request, columns=columns | {"at": [2**62]})])
 
 
 @pytest.mark.parametrize("name", ["预测" * 40, "p" * 300, "..", "a/b", '"%2E"', "__proto__"])

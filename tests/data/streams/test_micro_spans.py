@@ -517,6 +517,11 @@ def test_what_librdkafka_hides_is_redacted(monkeypatch: pytest.MonkeyPatch) -> N
     assert redact(settings["client.id"]) == settings["client.id"]
 
     monkeypatch.setattr(redaction, "_secrets", frozenset())
+    short = {"client.id": "abc", "sasl.password": "abc"}
+    kafka_topic("clicks", "127.0.0.1:9", config=short)
+    assert redact(f"config={short}, abc") == "config={'client.id': 'abc', ***}, abc"
+
+    monkeypatch.setattr(redaction, "_secrets", frozenset())
     monkeypatch.setenv("KAFKA", json.dumps({**settings, "no.such.setting": "x"}))
     with pytest.raises(InputError, match=r"env:KAFKA: librdkafka refuses a setting \(no\.such\.setting\)"):
         stream_kafka.fetch_offsets("env:KAFKA", "clicks")

@@ -191,19 +191,23 @@ def test_a_bundle_says_which_whole_numbers_are_times(tmp_path: Path) -> None:
         table,
     ).save(tmp_path / "graph")
     transform = Bundle.load(tmp_path / "graph")
-    assert transform.signatures["transform"].times == {"day": "date", "at": "timestamp", "days": "date"}
+    ns = "timestamp[ns, tz=UTC]"
+    assert transform.signatures["transform"].times == {"day": "date", "at": ns, "days": "date"}
     export_model(
         tmp_path / "graph", lambda params, features: features["x"] * params, np.float32(2),
         lambda output: {"twice": output}, label="label", out=tmp_path / "model",
     )  # fmt: skip
     signature = Bundle.load(tmp_path / "model").signatures["predict"]
-    assert signature.times == {"day": "date", "at": "timestamp"}
+    assert signature.times == {"day": "date", "at": ns}
     body, _ = read_manifest(tmp_path / "model")
     assert signatures_of(body, "model")["predict"] == signature
     with pytest.raises(InputError, match="'nope' is no column of times"):
         transform.with_times({"nope": "date"})
     with pytest.raises(InputError, match="'number' is to be a 'week', which is no time"):
         transform.with_times({"number": "week"})
+    with pytest.raises(InputError, match="'number' is to be a 'int32', which is no time"):
+        transform.with_times({"number": "int32"})
+    assert transform.with_times({"number": "timestamp"}).times["number"] == "timestamp"  # of an earlier release
 
 
 def test_what_a_bundle_says_of_itself(model: Path) -> None:

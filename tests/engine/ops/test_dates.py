@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from drivetrain.engine import Bundle, ops
 from drivetrain.engine.host_ops.columns import as_column, as_value
-from drivetrain.engine.host_ops.dates import PARTS, UNITS
+from drivetrain.engine.host_ops.dates import PARTS, UNITS, from_milliseconds, time_of, time_type
 from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from hypothesis import given
@@ -27,6 +27,28 @@ ARROWS: dict[str, Any] = {
     "second_of_day": lambda x: pc.seconds_between(pc.floor_temporal(x, unit="day"), x),
     "days": lambda x: pc.floor_temporal(x, unit="day").cast(pa.date32()).cast(pa.int32()),
 }  # fmt: skip
+
+
+@given(st.lists(st.none() | TIMES, max_size=8), st.sampled_from(["ms", "us", "ns"]), st.sampled_from([None, "UTC"]))
+def test_numbers_are_times_again(times: list[dt.datetime | None], unit: str, zone: str | None) -> None:
+    moments = [None if time is None else time.replace(microsecond=time.microsecond // 1000 * 1000) for time in times]
+    numbers = pa.array([None if time is None else as_value(time, "int64", "t") for time in moments], pa.int64())
+    kind = pa.timestamp(unit, zone)
+    assert time_type(time_of(kind)) == kind
+    expected = pa.array(moments, pa.timestamp("us")).cast(pa.timestamp(unit)).cast(kind)
+    assert from_milliseconds(numbers, kind).equals(expected)
+    days = [None if time is None else time.date() for time in moments]
+    assert from_milliseconds(numbers, pa.date32()).to_pylist() == days
+    lists = pa.ListArray.from_arrays([0, len(numbers), len(numbers)], numbers)
+    assert from_milliseconds(lists, pa.list_(pa.date32())).to_pylist() == [days, []]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.list_(pa.date32())])
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
+def test_numbers_beyond_all_times_are_errors(kind: pa.DataType, number: int) -> None:
+    numbers = pa.array([None, [0, number]]) if pa.types.is_list(kind) else pa.array([0, None, number])
+    with pytest.raises(pa.ArrowInvalid):
+        from_milliseconds(numbers, kind)
 
 
 @given(st.lists(st.none() | TIMES, min_size=1, max_size=8), st.sampled_from(["ms", "us", "ns"]))
