@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ pytest.importorskip("grpc")
 import grpc
 from drivetrain.engine import Bundle, analyze, ops
 from drivetrain.errors import InputError
-from drivetrain.serving import AsyncClient, Client, ServerError
+from drivetrain.serving import AsyncClient, Client, ServerError, client_steps
 from drivetrain.serving import async_client as async_client_module
 from drivetrain.serving import client as client_module
 from drivetrain.serving.client_columns import InputType, check, column_tensor
@@ -365,11 +366,17 @@ class Kept(Flaky):
         super().setup()
 
 
+class ManyAtOnce(http.server.ThreadingHTTPServer):
+    """Of those that come at once, none is turned away, to come again a second later."""
+
+    request_queue_size = 128
+
+
 @contextmanager
 def flaky(refusals: int, port: int = 0, handler: type[Flaky] = Flaky) -> Iterator[tuple[int, list[str]]]:
     """Its port, and what it was asked."""
     handler = type("Handler", (handler,), {"refusals": refusals, "asked": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+    with ManyAtOnce(("127.0.0.1", port), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
@@ -399,7 +406,8 @@ def predict_sync(url: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("predict", [predict_sync, predict_async])
-def test_503_is_tried_again_and_other_refusals_are_not(predict: Any) -> None:
+def test_503_is_tried_again_and_other_refusals_are_not(predict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivetrain.serving.client_steps._FIRST_WAIT", 0.01)
     with flaky(2) as (port, asked):
         assert predict(f"http://127.0.0.1:{port}").rows == (1.5,)
         assert asked == ["GET", "GET", "GET", "POST"]
@@ -459,12 +467,19 @@ def test_signatures_are_read_once_for_all_that_begin_together() -> None:
 
 
 @pytest.mark.parametrize("predict", [predict_sync, predict_async])
-def test_a_server_that_comes_while_a_client_waits(predict: Any) -> None:
+def test_a_server_that_comes_while_a_client_waits(predict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = threading.Event()
+
+    def longest(_: float, most: float) -> float:
+        refused.set()
+        return most
+
+    monkeypatch.setattr(client_steps, "random", SimpleNamespace(uniform=longest))
     port = free_port()
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(predict(f"http://127.0.0.1:{port}", retries=8)))
     thread.start()
-    time.sleep(0.3)
+    assert refused.wait(60)
     with flaky(0, port):
         thread.join(60)
     assert answers[0].rows == (1.5,)
@@ -482,7 +497,7 @@ def test_a_server_that_is_not_there_or_does_not_answer(predict: Any, transport: 
         silent.listen()
         start = time.monotonic()
         with pytest.raises(ServerError, match="does not answer"):
-            predict(f"http://127.0.0.1:{silent.getsockname()[1]}", transport=transport, timeout=0.3, retries=0)
+            predict(f"http://127.0.0.1:{silent.getsockname()[1]}", transport=transport, timeout=0.1, retries=0)
         assert time.monotonic() - start < 10
 
 
@@ -620,9 +635,9 @@ def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_answer_that_drips_is_given_up_in_time() -> None:
-    with _liar(HEAD, b"Content-Length: 99999999999999\r\n\r\n", b"x", pause=0.1) as listening:
+    with _liar(HEAD, b"Content-Length: 99999999999999\r\n\r\n", b"x", pause=0.03) as listening:
         begin = time.monotonic()
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with Client(address, "net", timeout=1) as client, pytest.raises(ServerError, match=r"not 65,536|timed out"):
+        with Client(address, "net", timeout=0.3) as client, pytest.raises(ServerError, match=r"not 65,536|timed out"):
             client.traffic()
         assert time.monotonic() - begin < 10  # on a busy machine; it went on for ever

@@ -139,8 +139,8 @@ def test_a_file_that_is_being_written_is_left_until_it_is_whole(looked: Looked) 
     asyncio.run(looked.file.look(looked._configure))
 
     async def main() -> None:
-        watching = asyncio.create_task(looked.file.watch(looked._configure, 0.3))
-        for number in range(100):
+        watching = asyncio.create_task(looked.file.watch(looked._configure, 0.1))
+        for number in range(40):
             looked.path.write_text(f"models:\n  b: {{base_path: b}}\n# {number}\n")
             await asyncio.sleep(0.01)
         looked.path.write_text(TWO)

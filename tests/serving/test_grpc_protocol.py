@@ -37,12 +37,14 @@ from drivetrain.tests.serving.http2_frames import (
     settings,
     window_update,
 )
+from drivetrain.tests.serving.passing_time import pass_time
 from hypothesis import HealthCheck
 from hypothesis import given as examples
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 T = TypeVar("T")
+STILL_SECONDS = 0.2
 MAX_BYTES = 8 << 20
 CALL = (
     (":method", "POST"), (":scheme", "http"), (":path", "/t.T/Echo"), (":authority", "a"), ("te", "trailers"),
@@ -64,6 +66,7 @@ class Methods:
         self.taken = 0
         self.running = 0
         self.tasks: weakref.WeakSet[Any] = weakref.WeakSet()  # that wait, or did and are remembered
+        self.goes_on = asyncio.Event()  # what was asked to wait for it
 
     async def echo(self, content: bytes, call: GrpcCall) -> bytes:
         call.trailers = tuple((name, value) for name, value in call.metadata if name.startswith("x-"))
@@ -79,7 +82,7 @@ class Methods:
         self.running += 1
         self.tasks.add(asyncio.current_task())
         try:
-            await asyncio.sleep(float(content or b"60"))
+            await (self.goes_on.wait() if content == b"event" else asyncio.sleep(float(content or b"60")))
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -133,6 +136,16 @@ def code_of(call: Callable[[], Any]) -> tuple[str, str]:
     with pytest.raises(grpc.RpcError) as caught:
         call()
     return caught.value.code().name, caught.value.details()
+
+
+def once_still(value: Callable[[], int]) -> int:
+    """A number that grows, once it has not for a while."""
+    before, deadline = -1, time.monotonic() + 60
+    while (now := value()) != before:
+        assert time.monotonic() < deadline, "it goes on and on"
+        before = now
+        time.sleep(STILL_SECONDS)
+    return now
 
 
 # --- gRPC's clients ---
@@ -189,7 +202,7 @@ def test_deadlines_are_kept(client: Client, methods: Methods) -> None:
     assert client.code("/t.T/Wait", b"", timeout=0.3)[0] == "DEADLINE_EXCEEDED"
     assert methods.cancelled.wait(5)
     assert time.monotonic() - begin < 5
-    assert client.raw("/t.T/Wait", b"0.1", timeout=30)[0] == b"waited"
+    assert client.raw("/t.T/Wait", b"0.01", timeout=30)[0] == b"waited"
 
 
 def test_a_client_that_gives_up_cancels_the_handler(client: Client, methods: Methods) -> None:
@@ -214,10 +227,7 @@ def test_a_slow_reader_holds_the_answers_back(client: Client, methods: Methods) 
     methods.taken = 0
     call = client.channel.unary_stream("/t.T/Count")(b"1000000", timeout=60)
     assert next(call) == b"0" * 1000
-    time.sleep(1)
-    ahead = methods.taken
-    time.sleep(0.3)
-    assert methods.taken == ahead < 200_000
+    assert once_still(lambda: methods.taken) < 200_000
     call.cancel()
     assert methods.cancelled.wait(5)
 
@@ -256,9 +266,8 @@ def test_a_slow_handler_holds_the_requests_back(client: Client, methods: Methods
 
     call = client.channel.stream_stream("/t.T/Each")(requests(), timeout=60)
     assert next(call) == b"slowly"
-    time.sleep(1)
     # What the server has, its window, what is on the way, and what the client keeps.
-    assert sent < 4 * STREAM_WINDOW + (8 << 20)
+    assert once_still(lambda: sent) < 4 * STREAM_WINDOW + (8 << 20)
     call.cancel()
 
 
@@ -278,9 +287,12 @@ def test_metadata_that_are_too_large(client: Client) -> None:
     assert client.code("/t.T/Echo", b"", metadata=(("x-a", "b" * 7_000),))[0] == "OK"
 
 
-def test_a_client_does_not_notice_that_its_idle_connection_was_ended(methods: Methods) -> None:
-    with handler_running(methods.handler(), limits=HttpLimits(idle_seconds=0.3)) as client:
-        for pause in (0.8, 0.28, 0.3, 0.32, 0.36):  # the server looks all the time
+def test_a_client_does_not_notice_that_its_idle_connection_was_ended(
+    methods: Methods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivetrain.serving.http._LOOK_SECONDS", 0.01)
+    with handler_running(methods.handler(), limits=HttpLimits(idle_seconds=0.1)) as client:
+        for pause in (0.3, 0.09, 0.1, 0.11, 0.12):  # the server looks all the time
             assert client.code("/t.T/Echo", b"a") == ("OK", "")
             time.sleep(pause)
         assert client.code("/t.T/Echo", b"a") == ("OK", "")
@@ -295,17 +307,21 @@ def test_calls_go_on_while_the_server_ends() -> None:
         connections = Connections(partial(Http2Connection, methods.handler()))
         server = await loop.create_server(connections, "127.0.0.1", 0)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.sockets[0].getsockname()[1]}") as channel:
-            call = channel.unary_unary("/t.T/Wait")(b"1")
+            call = channel.unary_unary("/t.T/Wait")(b"event")
             stream = channel.stream_stream("/t.T/Each")()
             await stream.write(b"a")
             first = await stream.read()
+            while not methods.running:
+                await asyncio.sleep(0.005)
             server.close()
             draining = asyncio.ensure_future(connections.drain(20))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
             await stream.write(b"b")
             assert await stream.read() == b"b"
             await stream.done_writing()
             assert await stream.code() is grpc.StatusCode.OK
+            assert methods.running
+            methods.goes_on.set()
             answers = await call, first
             await draining
         return answers
@@ -453,10 +469,12 @@ def test_a_refused_upload_is_told_to_stop_and_the_rest_is_dropped() -> None:
 def test_a_message_that_does_not_arrive_in_time(path: str) -> None:
     async def test(client: FrameClient, methods: Methods) -> None:
         client.send(client.request(1, 0, headers(__path=path)), frame(DATA, 0, 1, message(b"abc")[:6]))
+        await client.ping()
+        await pass_time(11)
         answer, _ = await client.body(1)
         assert answer[b"grpc-status"] == b"%d" % StatusCode.DEADLINE_EXCEEDED
 
-    run(test, request_seconds=0.5)
+    run(test, request_seconds=10)
 
 
 def test_a_stream_may_be_silent() -> None:
@@ -465,12 +483,12 @@ def test_a_stream_may_be_silent() -> None:
     async def test(client: FrameClient, methods: Methods) -> None:
         client.send(client.request(1, 0, headers(__path="/t.T/Each")), frame(DATA, 0, 1, message(b"a")))
         await client.until(DATA, 1)
-        await asyncio.sleep(1)
+        await pass_time(20)
         client.send(frame(DATA, END_STREAM, 1, message(b"b")))
         answer, body = await client.body(1)
         assert (answer[b"grpc-status"], body) == (b"0", message(b"b"))
 
-    run(test, request_seconds=0.5)
+    run(test, request_seconds=10)
 
 
 def test_what_a_connection_keeps_is_bounded() -> None:
@@ -504,7 +522,7 @@ def test_a_call_that_was_cancelled_leaves_nothing_to_the_garbage_collector(path:
     """Thousands of them at once held up everybody while it looked through them."""
 
     async def test(client: FrameClient, methods: Methods) -> None:
-        timeout = "200m" if end == "late" else None
+        timeout = "10S" if end == "late" else None
         streams = range(1, 41, 2)
         for stream in streams:
             client.send(client.request(stream, 0, headers(__path=f"/t.T/{path}", grpc_timeout=timeout)))
@@ -515,7 +533,8 @@ def test_a_call_that_was_cancelled_leaves_nothing_to_the_garbage_collector(path:
         assert len(methods.tasks) == len(streams)
         if end == "reset":
             client.send(*[frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams])
-        await asyncio.sleep(0.4)
+        await client.ping()
+        await pass_time(11)
         await client.ping()
         assert not methods.tasks
 
@@ -547,12 +566,14 @@ def test_messages_of_nothing_count_for_what_they_take() -> None:
 
 def test_a_deadline_with_an_answer_that_nobody_takes() -> None:
     async def test(client: FrameClient, methods: Methods) -> None:
-        client.send(settings(s4=0), client.request(1, 0, headers(grpc_timeout="300m")))
+        client.send(settings(s4=0), client.request(1, 0, headers(grpc_timeout="10S")))
         client.send(frame(DATA, END_STREAM, 1, message(b"a")))
         await client.ping()
         assert not methods.running
-        client.send(client.request(3, 0, headers(__path="/t.T/Count", grpc_timeout="300m")))
+        client.send(client.request(3, 0, headers(__path="/t.T/Count", grpc_timeout="10S")))
         client.send(frame(DATA, END_STREAM, 3, message(b"9")))
+        await client.ping()
+        await pass_time(11)
         assert (await client.until(RST_STREAM, 3)).code == ErrorCode.CANCEL
         client.send(frame(RST_STREAM, 0, 1, bytes(4)))
         await client.ping()

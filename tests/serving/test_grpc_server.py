@@ -239,27 +239,29 @@ def test_what_is_refused_unread_counts_for_its_version() -> None:
 def test_each_message_of_a_stream_has_its_time_and_its_id() -> None:
     """However long the stream is open."""
     models = FakeModels()
-    seen: list[tuple[str, float]] = []
+    sent: list[float] = []
+    seen: list[tuple[str, float, float]] = []
     infer = models.infer
 
     async def noting(request: InferenceRequest) -> InferenceAnswer:
         assert request.deadline is not None
-        seen.append((request.request_id, request.deadline - time.monotonic()))
+        seen.append((request.request_id, request.deadline - 0.3, time.monotonic()))
         return await infer(request)
 
     models.infer = noting  # type: ignore[method-assign]
 
     def requests() -> Iterator[Message]:
         for name in ("first", "", "third", ""):
+            sent.append(time.monotonic())
             yield infer_request(id=name)
-            time.sleep(0.2)
+            time.sleep(0.12)
 
     with grpc_running(models, timeout_seconds=0.3) as client:
         answers = [*client.stream("/inference.GRPCInferenceService/ModelStreamInfer", requests())]
     assert not any(each.error_message for each in answers)
-    assert [name for name, _ in seen][::2] == ["first", "third"]
-    assert len({name for name, _ in seen}) == 4
-    assert all(0.2 < seconds <= 0.3 for _, seconds in seen)
+    assert [name for name, *_ in seen][::2] == ["first", "third"]
+    assert len({name for name, *_ in seen}) == 4
+    assert all(before <= begin <= after for before, (_, begin, after) in zip(sent, seen, strict=True))
 
 
 def test_a_stream_goes_on_after_an_error(client: Client) -> None:

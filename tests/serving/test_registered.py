@@ -110,7 +110,7 @@ def test_a_moved_alias_is_served_without_an_error_to_anybody(registry: Registry,
             except BaseException as error:
                 errors.append(error)
 
-    arguments = ("registered:shop@champion", "--poll", "0.2", "--workers", workers)
+    arguments = ("registered:shop@champion", "--poll", "0.05", "--workers", workers)
     with serving(tmp_path, *arguments, "--request-log", "log") as server:
         assert version_of(server) == 1
         threads = [threading.Thread(target=hammer) for _ in range(3)]
@@ -156,7 +156,7 @@ def test_a_file_of_models_names_registered_ones_too(registry: Registry, tmp_path
     pushed = "models:\n  net: {base_path: pushed}\n"
     config = tmp_path / "models.yaml"
     config.write_text(f"{pushed}  shop: {{base_path: 'registered:shop@champion', request_log: {{folder: log}}}}\n")
-    arguments = ("--config", "models.yaml", "--config-poll", "0.2", "--workers", workers)
+    arguments = ("--config", "models.yaml", "--config-poll", "0.05", "--workers", workers)
     with serving(tmp_path, *arguments) as server:
         assert version_of(server) == 1
         move(registry, 2)

@@ -326,6 +326,7 @@ def test_a_full_disk_loses_rows_and_no_answer(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     body = {"instances": [ROW, OTHER]}
+    monkeypatch.setattr(request_log, "_LOOK", 0.02)
     with caplog.at_level(logging.WARNING, "drivetrain.serving"), serving(write_seconds=0.05) as up:
         monkeypatch.setattr(os, "fsync", full)
         for count in range(1, 4):

@@ -26,6 +26,7 @@ from drivetrain.components.pusher import push
 from drivetrain.console.cli import cli
 from drivetrain.engine import sign_bundle
 from drivetrain.errors import InputError
+from drivetrain.serving import manager as manager_module
 from drivetrain.serving.api import InferenceRequest, ModelRef, RequestError, VersionState
 from drivetrain.serving.config import ModelConfig, read_models
 from drivetrain.serving.manager import ModelManager
@@ -58,7 +59,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def serving_signed(folder: Path, key: Path) -> AbstractContextManager[OpenServer]:
     """A server of the model `net` that serves only what a key has signed."""
-    return open_server(ServerOptions(poll_seconds=0.1, require_signed=key), [ModelConfig("net", str(folder / "net"))])
+    return open_server(ServerOptions(poll_seconds=0.05, require_signed=key), [ModelConfig("net", str(folder / "net"))])
 
 
 def get(server: RunningServer | OpenServer, path: str) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def test_the_last_version_that_is_signed_goes_on(
@@ -153,7 +154,8 @@ def test_what_is_altered_after_it_was_signed_is_refused(
     with_manager(manager, use)
 
 
-def test_what_is_signed_later_is_served_then(signed: Path, tmp_path: Path) -> None:
+def test_what_is_signed_later_is_served_then(signed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_module, "_FIRST_RETRY", 0.2)
     push(signed / "2", tmp_path / "net")
     with serving_signed(tmp_path, signed / "ours.pub") as server:
         assert statuses(server)[1][0] == "END"

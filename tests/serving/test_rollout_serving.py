@@ -153,12 +153,12 @@ def test_a_rollout_that_goes_well_ends_with_the_new_version(tmp_path: Path) -> N
     push(tmp_path / "1", tmp_path / "net")
     write_models(
         tmp_path,
-        "[{share: 20, minutes: 0.01}, {share: 100, minutes: 0.01}]",
+        "[{share: 20, minutes: 0.003}, {share: 100, minutes: 0.003}]",
         "{drift: null, p99_ratio: null, min_requests: 5}",
     )
     with serving_here(tmp_path, admin=False) as server:
         push(tmp_path / "2", tmp_path / "net")
-        until(lambda: ask_all(server, requests=30) and traffic(server)["current"] == 2, pause=0.3)
+        until(lambda: ask_all(server, requests=30) and traffic(server)["current"] == 2, pause=0.05)
         assert ask_all(server) == {"2": 60}
         status, body, _ = ask(server, "/v1/models/net/rollout/abort", b"")
         assert (status, "--admin" in body["error"]) == (403, True)

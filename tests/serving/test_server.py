@@ -390,7 +390,7 @@ def test_versions_come_and_go_under_load_without_an_error(bundles: Path, tmp_pat
         threads = [threading.Thread(target=load, args=(server,)) for _ in range(3)]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        until(lambda: seen)
         (base / "2").mkdir()  # someone copies by hand, and only half of it came
         for name in ("manifest.json", "graph.json"):
             shutil.copy(bundles / "2" / name, base / "2" / name)
@@ -406,13 +406,13 @@ def test_versions_come_and_go_under_load_without_an_error(bundles: Path, tmp_pat
         assert reason["error_message"]
         push(bundles / "3", base)
         until(lambda: states().get("3") == "AVAILABLE" and states().get("1", "END") == "END")
-        time.sleep(0.3)
+        until(lambda: 3 in seen)
         for number in ("2", "3", "3.json"):  # rolled back by hand
             path = base / number
             path.rename(tmp_path / f"gone-{number}")
         until(lambda: states().get("1") == "AVAILABLE")
         base.rename(tmp_path / "away")  # storage is gone for a while
-        time.sleep(0.5)
+        until(lambda: f"waits for a version at {base}, which does not exist" in server.log.read_text())
         assert states()["1"] == "AVAILABLE"
         stop.set()
         for thread in threads:
@@ -478,7 +478,7 @@ def test_an_end_under_load_loses_no_request(bundles: Path, tmp_path: Path) -> No
         threads = [threading.Thread(target=load, args=(server,)) for _ in range(4)]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        until(lambda: answered[0] > 10)
         server.process.terminate()
         until(lambda: ask(server, "GET", "/v2/health/ready")[0] == 503)
         assert ask(server, "GET", "/v2/health/live")[0] == 200

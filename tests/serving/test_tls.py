@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import ssl
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.tls import TlsFiles
 from drivetrain.tests.serving.open_server import open_server
 from drivetrain.tests.serving.test_access import FILE
+from drivetrain.tests.serving.test_config_file import until
 
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 
@@ -60,8 +60,9 @@ def serial(address: str) -> int:
     return int(x509.load_pem_x509_certificate(ssl.get_server_certificate((host, int(port))).encode()).serial_number)
 
 
-def test_tls_and_its_renewal(tmp_path: Path) -> None:
+def test_tls_and_its_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Clients that trust it get in, others and plain text do not; a renewed certificate is shown without a restart."""
+    monkeypatch.setattr("drivetrain.serving.tls._LOOK_SECONDS", 0.05)
     certificate, key, first = write_certificate(tmp_path, "server")
     trusting = ssl.create_default_context(cafile=certificate)
     channel = grpc.ssl_channel_credentials(certificate.read_bytes())
@@ -74,13 +75,10 @@ def test_tls_and_its_renewal(tmp_path: Path) -> None:
         assert server.call(LIVE) == "UNAVAILABLE"
         assert serial(server.rest) == first
         key.write_text("damaged")
-        time.sleep(1.1)
+        until(lambda: "the certificate stays as it was: " in caplog.text)
         assert serial(server.rest) == first
         second = write_certificate(tmp_path, "server")[2]
-        deadline = time.monotonic() + 10
-        while serial(server.rest) != second and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert serial(server.rest) == second
+        until(lambda: serial(server.rest) == second)
         renewed = grpc.ssl_channel_credentials(certificate.read_bytes())
         assert server.call(LIVE, credentials=renewed) == "OK"
 
