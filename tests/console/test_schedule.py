@@ -78,9 +78,10 @@ def test_each_single_look_starts_what_is_due(
 ) -> None:
     """A run that the look before started has begun, which a look sees, and then looks on."""
     drivetrain("schedule", "register", "shop")
+    runs = 0
+    ahead = partial(Scheduler, clock=lambda: datetime.now(UTC) + timedelta(seconds=runs))
+    monkeypatch.setattr("drivetrain.pipelines.scheduler.Scheduler", ahead)
     for runs in range(1, 4):
-        ahead = partial(Scheduler, clock=lambda runs=runs: datetime.now(UTC) + timedelta(seconds=runs))
-        monkeypatch.setattr("drivetrain.pipelines.scheduler.Scheduler", ahead)
         assert drivetrain("schedule", "run", "--once").exit_code == 0
         assert len(last_json(drivetrain("runs", "--json"))["runs"]) == runs
 
