@@ -68,22 +68,22 @@ def continues(head: bytes, send: Send) -> None:
 
 def slow_head(head: bytes, send: Send) -> None:
     send(b"HTTP/1.1 200 OK\r\nX: ")
-    _for_ever(send, b"x", 0.01)
+    _for_ever(send, b"x", 0.005)
 
 
 def slow_body(head: bytes, send: Send) -> None:
     send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-    _for_ever(send, b"x", 0.01)
+    _for_ever(send, b"x", 0.005)
 
 
 def slow_later(head: bytes, send: Send) -> None:
     send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 300_000)
-    _for_ever(send, b"x", 0.01)
+    _for_ever(send, b"x", 0.005)
 
 
 def slow_chunks(head: bytes, send: Send) -> None:
     send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    _for_ever(send, b"1\r\nx\r\n", 0.01)
+    _for_ever(send, b"1\r\nx\r\n", 0.005)
 
 
 def trailers(head: bytes, send: Send) -> None:
@@ -94,13 +94,13 @@ def trailers(head: bytes, send: Send) -> None:
 def silence(head: bytes, send: Send) -> None:
     send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab")
     while True:
-        time.sleep(0.01)
+        time.sleep(0.005)
         send(b"")
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_systems, "_HTTP_TIMEOUT", 0.05)
+    monkeypatch.setattr(file_systems, "_HTTP_TIMEOUT", 0.02)
     monkeypatch.setattr(stores, "PAUSES", [0.01])
 
 
@@ -121,7 +121,7 @@ def test_an_answer_without_end_is_given_up(
         store = Store(url)
         monkeypatch.setattr(store._files, "info", lambda where: {"size": 10})
         begin = time.monotonic()
-        with pytest.raises(StorageUnavailable, match=r"after 2 tries .*(came in 0.05 s|timed out)") as raised:
+        with pytest.raises(StorageUnavailable, match=r"after 2 tries .*(came in 0.02 s|timed out)") as raised:
             USES[use](store, tmp_path / "a")
         assert time.monotonic() - begin < 20
         assert raised.value.fix
@@ -129,7 +129,7 @@ def test_an_answer_without_end_is_given_up(
 
 @pytest.mark.timeout(60)
 def test_the_hub_gives_up_a_server_that_never_ends() -> None:
-    with serving(continues) as url, pytest.raises(DrivetrainError, match=r"came in 0\.05 s"):
+    with serving(continues) as url, pytest.raises(DrivetrainError, match=r"came in 0\.02 s"):
         hub.load(f"{url}/encoder", version=1)
 
 

@@ -193,7 +193,8 @@ def stream(
         window: Spans whose statistics are merged, the newest included.
         on_bad: What to do with a file or message that cannot be read, or whose types are not those of the span's other
             rows: "raise" stops before it; "keep" leaves it out and names it in the span's `rejected`.
-        idle: Close the last span and end after so many seconds without rows; None: never.
+        idle: Close the last span and end after so many seconds without rows, those of publishing a span not counted;
+            None: never.
         clock: Seconds; a test may pass its own.
 
     Raises:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,6 +31,8 @@ from drivetrain.metadata import Examples, InfraValidation, Model
 from drivetrain.serving.child import ServerProcess
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import ServerOptions
+from drivetrain.tests.living import lives
+from drivetrain.tests.pipelines.faulty import waits
 from drivetrain.tests.serving.bundles import rows_of, write_network
 from drivetrain.tests.serving.open_server import open_server
 
@@ -165,13 +167,13 @@ def test_a_server_ends_with_who_started_it(tmp_path: Path, model: Model) -> None
     command = [sys.executable, "-c", SERVES, str(tmp_path / "net"), str(tmp_path / "server.log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        server = psutil.Process(int(parent.stdout.readline()))
+        server = int(parent.stdout.readline())
         parent.kill()
     try:
-        server.wait(30)
+        waits(lambda: not lives(server))
     finally:
-        with suppress(psutil.NoSuchProcess):
-            server.kill()
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
     assert "told to end" in (tmp_path / "server.log").read_text()
 
 

@@ -35,6 +35,8 @@ from drivetrain.metadata import Examples, MetadataStore, TransformGraph, TuningR
 from drivetrain.pipelines import FunctionRef, Home, LaunchContext, RunOptions, current, load_pipeline, run_pipeline
 from drivetrain.pipelines.project.context import enter
 from drivetrain.pipelines.project.metrics import Metrics
+from drivetrain.tests.living import lives
+from drivetrain.tests.pipelines.faulty import waits
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.engine
@@ -675,7 +677,7 @@ def test_a_run_that_is_killed_goes_on_with_its_search(project: Path, tmp_path: P
     killed.kill()
     output, _ = killed.communicate()
     assert killed.returncode == -signal.SIGKILL, output
-    assert psutil.wait_procs(processes, timeout=30)[1] == []
+    waits(lambda: not any(lives(process.pid) for process in processes))
     ended = journal[0].read_text().count('"result"')
     for root, words in (("killed", ()), ("whole", ("--param", "parallel=1"))):  # the bytes are those of any number
         output, _ = (run := start(root, *words)).communicate(timeout=250)

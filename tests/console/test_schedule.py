@@ -73,18 +73,15 @@ def test_a_trigger_that_cannot_be_is_refused_at_its_line(shop: Path, drivetrain:
     assert f"shop/pipeline.py:{number}: the cron expression '61 * * * *' cannot be a schedule" in refused.stderr
 
 
-def _ahead(seconds: float) -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=seconds)
-
-
 def test_each_single_look_starts_what_is_due(
     scheduled: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that the look before started has begun, which a look sees, and then looks on."""
     drivetrain("schedule", "register", "shop")
+    runs = 0
+    ahead = partial(Scheduler, clock=lambda: datetime.now(UTC) + timedelta(seconds=runs))
+    monkeypatch.setattr("drivetrain.pipelines.scheduler.Scheduler", ahead)
     for runs in range(1, 4):
-        ahead = partial(Scheduler, clock=partial(_ahead, runs))
-        monkeypatch.setattr("drivetrain.pipelines.scheduler.Scheduler", ahead)
         assert drivetrain("schedule", "run", "--once").exit_code == 0
         assert len(last_json(drivetrain("runs", "--json"))["runs"]) == runs
 

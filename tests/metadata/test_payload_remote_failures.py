@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from drivetrain import stores
 from drivetrain.errors import Canceled, InputError
+from drivetrain.metadata import payload_remote
 from drivetrain.metadata.payload import MANIFEST
 from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.stores import StorageUnavailable
@@ -65,6 +66,7 @@ def test_what_passes_is_tried_again(
 def test_a_manifest_that_another_publisher_is_writing_is_waited_for(
     payloads: RemotePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bytes
 ) -> None:
+    monkeypatch.setattr(payload_remote, "_SETTLING", (0.01, 0.01, 0.01))
     kind = type(payloads.objects._files)
     real, halves = kind.cat_file, [half, half]
 

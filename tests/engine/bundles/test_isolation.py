@@ -29,6 +29,8 @@ from drivetrain.engine.bundles.child import ChildEndedError, LimitedChild
 from drivetrain.engine.bundles.isolation import IsolatedBundle
 from drivetrain.errors import InputError
 from drivetrain.tests.engine.bundles.resealing import reseal
+from drivetrain.tests.living import lives
+from drivetrain.tests.pipelines.faulty import waits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
@@ -298,7 +300,7 @@ def test_whatever_ends_the_process_that_asks_ends_its_child(honest: Path, tmp_pa
         child = _busy_child(psutil.Process(asking.pid))
         asking.send_signal(how)
         asking.wait(10)
-        assert psutil.wait_procs([child], timeout=10)[1] == []
+        waits(lambda: not lives(child.pid))
     finally:
         asking.kill()
         asking.wait()

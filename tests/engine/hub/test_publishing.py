@@ -383,7 +383,7 @@ def test_by_http_a_version_is_named(
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
     handler.log_message = lambda *_: None  # type: ignore[attr-defined]
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/enc"
         loaded = hub.load(address, version=1)
         with pytest.raises(InputError, match="nothing can be listed by HTTP"):

@@ -56,7 +56,7 @@ def test_a_version_is_fetched_and_checked_again_by_blocks(
     hub.save(folder, tmp_path / "hub")
     handler: Any = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         there = versions_at(f"http://127.0.0.1:{server.server_port}/hub")
         for _ in range(2):  # fetched, then found in the cache
             kept = local_bundle(there, chosen(there, 1))

@@ -23,6 +23,7 @@ from drivetrain.engine.training import times
 from drivetrain.engine.training.input import from_arrays, prefetching
 from drivetrain.errors import Canceled
 from drivetrain.progress import no_progress
+from drivetrain.tests.living import lives
 
 pytestmark = pytest.mark.engine
 
@@ -76,8 +77,6 @@ def train(work):
 
 def test_ctrl_c_ends_a_training_whose_worker_hangs(tmp_path: Path) -> None:
     """After a checkpoint of all steps that ran; the worker ends too."""
-    import psutil
-
     (tmp_path / "hanging_function.py").write_text(FUNCTION)  # of its own: the worker imports no JAX
     (tmp_path / "hanging_training.py").write_text(TRAINING)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
@@ -94,11 +93,10 @@ def test_ctrl_c_ends_a_training_whose_worker_hangs(tmp_path: Path) -> None:
             name, _, number = next(process.stderr).partition(" ")
             steps = int(number) if name == "step" else steps
             hanging = int(number) if name == "hanging" else hanging
-        worker = psutil.Process(hanging)
         process.send_signal(signal.SIGINT)
         errors = process.stderr.read()
     assert errors.rstrip().endswith("KeyboardInterrupt"), errors
-    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+    assert not lives(hanging)
     saved = [int(path.name) for path in (tmp_path / "work" / "checkpoints").iterdir()]
     assert saved == [8]
 

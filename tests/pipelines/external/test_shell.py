@@ -19,6 +19,7 @@ from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
 from drivetrain.pipelines.external import commands, placeholders
 from drivetrain.pipelines.external.declare import CommandError
 from drivetrain.pipelines.launcher.logs import Logs
+from drivetrain.tests.living import lives
 from drivetrain.tests.pipelines.faulty import waits
 from drivetrain.tests.pipelines.processes import time_is_up_with
 
@@ -187,7 +188,7 @@ def test_what_a_command_leaves_running_is_ended(tmp_path: Path) -> None:
     code = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
     code += "print(child.pid, file=open(sys.argv[1], 'w'))"
     left = dt.shell_component("X", python(code, dt.external.output_path("pid")), outputs={"pid": int})().pid
-    waits(lambda: not _lives(left))
+    waits(lambda: not lives(left))
 
 
 def test_a_command_in_a_pipeline(home: Home, project: Callable[..., Path]) -> None:
@@ -355,16 +356,9 @@ def test_stopping_ends_the_whole_tree(
     _is_over(int(pid.read_text()))
 
 
-def _lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _is_over(group: int) -> None:
     """See that no process of a group lives, but for those that are just being killed."""
-    waits(lambda: not [each for each in psutil.pids() if _group(each) == group and _lives(each)])
+    waits(lambda: not [each for each in psutil.pids() if _group(each) == group and lives(each)])
 
 
 def _group(pid: int) -> int:

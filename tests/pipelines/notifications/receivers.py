@@ -73,7 +73,7 @@ def web_receiver() -> Iterator[WebReceiver]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=[0.05], daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
     thread.start()
     receiver.url = f"http://127.0.0.1:{server.server_port}/hook"
     try:
@@ -179,7 +179,7 @@ def mail_receiver(certificate: tuple[Path, Path] | None = None, *, tls: bool = F
 
     server = Server(("127.0.0.1", 0), Handler)
     receiver.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=[0.05], daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
     thread.start()
     try:
         yield receiver

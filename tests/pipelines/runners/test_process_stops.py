@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, list_runs, resume, run_pipeline
 from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.runners import children
+from drivetrain.tests.living import lives
+from drivetrain.tests.pipelines.faulty import waits
 from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, TWO, Pipe, grandchild, states, workers
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -101,10 +102,7 @@ def test_a_killed_orchestrator_takes_its_workers_along_and_resume_finishes(home:
     worker = int((home.base / "begun").read_text())
     process.kill()
     process.communicate(timeout=120)
-    deadline = time.monotonic() + 120
-    while psutil.pid_exists(worker) or workers():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    waits(lambda: not lives(worker) and not workers())
     assert list_runs(home)[0].state == "INTERRUPTED"
     result = resume(home)
     assert states(result) == {"Make": "COMPLETE", "Misbehave": "COMPLETE", "Use": "COMPLETE"}

@@ -23,6 +23,8 @@ from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.input.maps import Mapped
 from drivetrain.engine.training.input.workers import _InputWorker
 from drivetrain.errors import InputError
+from drivetrain.tests.living import lives
+from drivetrain.tests.pipelines.faulty import waits
 
 from .test_dataset import everything
 
@@ -177,8 +179,6 @@ def test_no_process_is_left(users: Any) -> None:
 
 
 def test_workers_end_with_the_process_that_asks(users: Any, tmp_path: Path) -> None:
-    import psutil
-
     script = tmp_path / "asks.py"
     script.write_text(
         "import os, signal, sys\n"
@@ -191,11 +191,8 @@ def test_workers_end_with_the_process_that_asks(users: Any, tmp_path: Path) -> N
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     asked = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
     processes = {int(number) for number in re.findall(r"\d+", asked.stdout)}
-    deadline = time.monotonic() + 20
-    while any(map(psutil.pid_exists, processes)) and time.monotonic() < deadline:
-        time.sleep(0.05)
     assert processes
-    assert not any(map(psutil.pid_exists, processes))
+    waits(lambda: not any(map(lives, processes)))
 
 
 @dataclass(frozen=True)
