@@ -1,7 +1,7 @@
 """The executor that runs on any Beam runner: shard numbers travel to the workers, rows never do.
 
-`Create(runs of shard numbers) → Reshuffle → ParDo`, in which a worker reads its shards from the file system that it
-shares with the driver. States are merged along the same tree as `LocalExecutor` merges them: within a run and a bundle
+`Runs of shard numbers → Reshuffle → ParDo`, in which a worker reads its shards from the file system that it shares with
+the driver. States are merged along the same tree as `LocalExecutor` merges them: within a run and a bundle
 first, then in a CombineFn, siblings only. Portable runners return nothing from a pipeline, so the one result comes back
 as a file in `scratch`.
 
@@ -152,11 +152,16 @@ def blocks(shards: int) -> list[range]:
     return [range(first, min(first + size, shards)) for first in range(0, shards, size)]
 
 
+def _blocks(impulse: bytes, shards: int) -> list[range]:
+    return blocks(shards)
+
+
 def add_pass(pipeline: beam.Pipeline, *, shards: int, work: beam.DoFn, combine: beam.CombineFn, result: Path) -> None:
     """Add a pass over that many shards to a Beam pipeline; its result is written to the file `result`."""
     _ = (
         pipeline
-        | "Shards" >> beam.Create(blocks(shards))
+        | "Begin" >> beam.Impulse()
+        | "Shards" >> beam.FlatMap(_blocks, shards)  # not Create, which reshuffles too, and has each block in the graph
         | "Spread" >> beam.Reshuffle()
         | "Read" >> beam.ParDo(work)
         # There is at least one shard. A default would be computed from no pieces at all, which have no result.

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Never, TypeAlias, TypeVar
@@ -343,7 +343,7 @@ class Database:
             self._check(version, known, upgrade=upgrade)
             self.dialect.become_owner(self._connection())
             for number in range(version + 1, known + 1):
-                for statement in self.dialect.statements(scripts[number].read_text(encoding="utf-8")):
+                for statement in self.dialect.statements(_text(scripts[number])):
                     transaction.run(statement)
                 transaction.run(
                     "INSERT INTO schema_version VALUES (:version, :now)", version=number, now=transaction.now
@@ -369,8 +369,7 @@ class Database:
         return version, max(self._scripts())
 
     def _scripts(self) -> dict[int, Path]:
-        folder = _MIGRATIONS / self.dialect.migrations
-        return {int(path.name[:4]): path for path in sorted(folder.glob("[0-9]*.sql"))}
+        return _migrations(_MIGRATIONS / self.dialect.migrations)
 
     def _version(self, connection: Connection) -> int:
         tables = self.dialect.tables(connection)
@@ -490,6 +489,16 @@ class Database:
             # one that waits longest has no better turn than the others. 50 ms bounds how long a free lock goes unused.
             time.sleep(random.uniform(0, pause))  # noqa: S311
             pause = min(pause * 1.5, 0.05)
+
+
+@cache
+def _migrations(folder: Path) -> dict[int, Path]:
+    return {int(path.name[:4]): path for path in sorted(folder.glob("[0-9]*.sql"))}
+
+
+@cache
+def _text(script: Path) -> str:
+    return script.read_text(encoding="utf-8")
 
 
 def _is_open(number: int, file: tuple[int, int]) -> bool:

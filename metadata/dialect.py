@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -98,7 +99,7 @@ class Dialect(Protocol):
     def tables(self, connection: Connection) -> set[str]:
         """The names of the tables there are."""
 
-    def statements(self, script: str) -> Iterator[str]:
+    def statements(self, script: str) -> Iterable[str]:
         """A migration in pieces that can be executed."""
 
     def json_equals(self, column: str, key: str, value: str) -> str:
@@ -301,14 +302,9 @@ class Sqlite:
         """The names of the tables there are."""
         return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
-    def statements(self, script: str) -> Iterator[str]:
+    def statements(self, script: str) -> Iterable[str]:
         """The statements of a migration one by one (`executescript` would commit the transaction)."""
-        statement = ""
-        for line in script.splitlines(keepends=True):
-            statement += line
-            if sqlite3.complete_statement(statement):
-                yield statement
-                statement = ""
+        return _statements(script)
 
     def json_equals(self, column: str, key: str, value: str) -> str:
         """SQL: the property whose JSON path is bound as `key` has the canonical JSON text bound as `value`."""
@@ -486,6 +482,17 @@ def file_of(where: Path | int) -> tuple[int, int]:
     """Which file lies at a path, or is open by a descriptor: its device and its number there; raises OSError."""
     status = os.stat(where)  # noqa: PTH116 - of a descriptor too
     return status.st_dev, status.st_ino
+
+
+@cache
+def _statements(script: str) -> tuple[str, ...]:
+    statements, statement = [], ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            statements.append(statement)
+            statement = ""
+    return tuple(statements)
 
 
 def newer(location: str, version: int, known: int) -> SchemaMismatch:

@@ -7,7 +7,7 @@ users have roles (`namespaces.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
@@ -182,9 +182,9 @@ class Postgres:
                 raise self._denied("reader", f"permission denied for schema {self.namespace}")
         return names
 
-    def statements(self, script: str) -> Iterator[str]:
+    def statements(self, script: str) -> Iterable[str]:
         """A migration whole: the server takes several statements at once."""
-        yield script
+        return (script,)
 
     def json_equals(self, column: str, key: str, value: str) -> str:
         """SQL: the property whose name is bound as `key` has the canonical JSON text bound as `value`."""

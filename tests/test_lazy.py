@@ -38,8 +38,9 @@ def test_what_a_type_checker_sees_is_what_there_is(name: str) -> None:
 
 
 LOADING = """
-import importlib, sys
+import gc, importlib, sys
 
+gc.disable()  # it would look through all of JAX again and again
 for name in sys.argv[1:]:
     # JAX stays, ours is read anew: no package's names load only because another's were loaded before.
     for module in [module for module in sys.modules if module.partition(".")[0] == "drivetrain"]:

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+BARE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""The plugins of what is installed have no part in this, and take longer to import than pytest."""
+
 
 @pytest.mark.parametrize(("required", "code"), [("gx", 0), ("gx,beam", 1)])
 def test_a_required_skip_fails(tmp_path: Path, required: str, code: int) -> None:
@@ -20,7 +23,7 @@ def test_a_required_skip_fails(tmp_path: Path, required: str, code: int) -> None
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        env={**os.environ, "DRIVETRAIN_REQUIRE": required},
+        env={**BARE, "DRIVETRAIN_REQUIRE": required},
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stdout
@@ -37,7 +40,8 @@ def test_an_error_in_a_thread_fails_a_test_whatever_the_thread_is_called(tmp_pat
         "    thread.start()\n    thread.join()\n"
     )
     config = Path(__file__).parents[1] / "pyproject.toml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(config), str(tmp_path)]
-    done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, timeout=60, check=False)
+    plugins = ["-p", "no:cacheprovider", "-p", "pytest_timeout"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "-c", str(config), str(tmp_path)]
+    done = subprocess.run(command, cwd=config.parent, env=BARE, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1, done.stdout
     assert "ZeroDivisionError" in done.stdout

@@ -48,7 +48,9 @@ def _prepare(folder: Path) -> Target:
     import fastavro
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from drivetrain.data.arrays import spare_pandas
 
+    spare_pandas()  # it has no part in what follows
     rows = _rows(40)
     csv, lines = _separated(rows, ","), "".join(json.dumps({**row, "tags": ["a", "b"]}) + "\n" for row in rows)
     table = pa.table({

@@ -34,7 +34,7 @@ def test_a_name_that_is_not_there_is_no_matter_of_installing() -> None:
 
 
 def test_another_module_that_is_missing_is_told_as_it_is() -> None:
-    ended = _python("import sys; sys.modules['pyarrow.compute'] = None\nfrom drivetrain.engine import ops")
+    ended = _python("import sys; sys.modules['pyarrow.compute'] = None\nfrom drivetrain.engine import Bundle")
     assert "drivetrain[engine]" not in ended.stderr
     assert "pyarrow.compute" in ended.stderr
 

@@ -112,35 +112,42 @@ def no_child_is_left() -> Iterator[None]:
     assert {process.pid for process in psutil.Process().children()} <= before
 
 
-def test_an_isolated_bundle_gives_what_the_bundle_gives(honest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SECRET_OF_MINE", "tell nobody")
-    bundle = Bundle.load(honest)
-    with no_child_is_left(), Bundle.load(honest, isolated=True) as isolated:
-        assert isolated.signatures == dict(bundle.signatures)
-        assert isolated.describe() == bundle.describe()
-        wanted, outputs = bundle.run("transform", ROWS), isolated.run("transform", ROWS)
-        for name, values in wanted.items():
-            assert outputs[name].dtype == values.dtype
-            assert outputs[name].tolist() == values.tolist()
-        assert isolated.run_arrow("transform", ROWS) == bundle.run_arrow("transform", ROWS)
-        assert str(isolated.run_row("transform", {"x": np.float32(2), "s": None})) == str(
-            bundle.run_row("transform", {"x": 2.0, "s": None})
-        )
-        _, kept, errors = isolated.run_each("transform", ROWS)
-        assert (kept.tolist(), errors) == ([0, 1, 2], {})
-        for use in (
-            lambda: isolated.run("transform", {"x": [1.0]}),
-            lambda: isolated.run("other", ROWS),
-            lambda: isolated.run_row("transform", {"x": object(), "s": "a"}),
-            lambda: isolated.run_row("transform", {"x": "much", "s": "a"}),
-        ):
-            with pytest.raises(InputError):
-                use()
-        assert isolated.run("transform", ROWS)["z"].tolist() == wanted["z"].tolist()  # a bad row does not end the child
-        (child,) = (
-            each for each in psutil.Process().children() if "drivetrain.engine.bundles.child_main" in each.cmdline()
-        )
-        assert "SECRET_OF_MINE" not in child.environ()
+@pytest.fixture(scope="module")
+def both(honest: Path) -> Iterator[tuple[Bundle, IsolatedBundle]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECRET_OF_MINE", "tell nobody")
+        isolated = Bundle.load(honest, isolated=True)
+    with isolated:
+        yield Bundle.load(honest), isolated
+
+
+def test_an_isolated_bundle_gives_what_the_bundle_gives(both: tuple[Bundle, IsolatedBundle]) -> None:
+    bundle, isolated = both
+    assert isolated.signatures == dict(bundle.signatures)
+    assert isolated.describe() == bundle.describe()
+    wanted, outputs = bundle.run("transform", ROWS), isolated.run("transform", ROWS)
+    for name, values in wanted.items():
+        assert outputs[name].dtype == values.dtype
+        assert outputs[name].tolist() == values.tolist()
+    assert isolated.run_arrow("transform", ROWS) == bundle.run_arrow("transform", ROWS)
+    assert str(isolated.run_row("transform", {"x": np.float32(2), "s": None})) == str(
+        bundle.run_row("transform", {"x": 2.0, "s": None})
+    )
+    _, kept, errors = isolated.run_each("transform", ROWS)
+    assert (kept.tolist(), errors) == ([0, 1, 2], {})
+    for use in (
+        lambda: isolated.run("transform", {"x": [1.0]}),
+        lambda: isolated.run("other", ROWS),
+        lambda: isolated.run_row("transform", {"x": object(), "s": "a"}),
+        lambda: isolated.run_row("transform", {"x": "much", "s": "a"}),
+    ):
+        with pytest.raises(InputError):
+            use()
+    assert isolated.run("transform", ROWS)["z"].tolist() == wanted["z"].tolist()  # a bad row does not end the child
+    (child,) = (
+        each for each in psutil.Process().children() if "drivetrain.engine.bundles.child_main" in each.cmdline()
+    )
+    assert "SECRET_OF_MINE" not in child.environ()
 
 
 ODD: list[Any] = [
@@ -196,12 +203,6 @@ ODD_BATCHES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def both(honest: Path) -> Iterator[tuple[Bundle, IsolatedBundle]]:
-    with Bundle.load(honest, isolated=True) as isolated:
-        yield Bundle.load(honest), isolated
-
-
 def _outcome(use: Callable[..., object], *arguments: object) -> tuple[str, str]:
     try:
         return "given", repr(use(*arguments))
@@ -247,7 +248,8 @@ def test_limits_of_another_kind_are_refused(honest: Path) -> None:
 
 def test_the_memory_is_the_programs_and_not_that_of_libraries(honest: Path) -> None:
     """What is loaded once the memory is short ends the process: OpenBLAS, say, by SIGINT."""
-    with Bundle.load(honest, isolated=True, limits=Limits(120, max(256, 64 * (os.cpu_count() or 1)) << 20)) as isolated:
+    limits = Limits(120, max(256, 64 * (os.cpu_count() or 1)) << 20)
+    with no_child_is_left(), Bundle.load(honest, isolated=True, limits=limits) as isolated:
         assert isolated.run("transform", ROWS)["z"].tolist() == Bundle.load(honest).run("transform", ROWS)["z"].tolist()
 
 

@@ -88,13 +88,16 @@ def test_a_program_is_tried_once_per_user(
     assert len(list(marks.iterdir())) == 2
 
 
-def test_what_this_user_saved_is_not_tried(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Bundle.load(model).save(tmp_path / "again")
-    monkeypatch.setattr(probing, "_tried", set())
+def test_what_this_user_saved_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stranger: Path) -> None:
+    marks = interpreter(tmp_path, monkeypatch, "exit 1")
     build(tmp_path / "made")
     monkeypatch.setattr(probing, "_tried", set())
-    marks = interpreter(tmp_path, monkeypatch, "exit 1")
-    Bundle.load(tmp_path / "made" / "model")
+    bundle = Bundle.load(tmp_path / "made" / "model")
+    shutil.rmtree(stranger)  # nothing of it is known any more
+    monkeypatch.setattr(probing, "_tried", set())
+    bundle.save(tmp_path / "again")
+    monkeypatch.setattr(probing, "_tried", set())
+    Bundle.load(tmp_path / "again")
     assert list(marks.iterdir()) == []
 
 
