@@ -266,7 +266,7 @@ class Versions(ABC):
             candidates = (listing.recorded if listing else self.numbers())[-1:]
         fingerprint = new.tree.fingerprint
         for candidate in candidates:
-            record = self._known(candidate)
+            record = self.known(candidate)
             if record is not None and record.digest != fingerprint:
                 continue  # without reading its files
             if self.digest(candidate) == fingerprint:
@@ -283,7 +283,7 @@ class Versions(ABC):
     @abstractmethod
     def _write(self, name: str, data: bytes) -> None: ...
 
-    def _known(self, number: int) -> VersionRecord | None:
+    def known(self, number: int) -> VersionRecord | None:
         """A version's record; None where there is none, or what lies there is no record of ours."""
         try:
             return self.record(number)
@@ -498,7 +498,7 @@ class StoredVersions(Versions):
 
     def digest(self, number: int) -> str | None:
         """The digest that the record says, where the files are as the store then described them."""
-        record = self._known(number)
+        record = self.known(number)
         return record.digest if record is not None and self._stands(record) else None
 
     def _publish(self, new: _Publication, keep: int | None, progress: Progress) -> VersionRecord:

@@ -120,14 +120,30 @@ def still_pushed(
 
 def _pushed_to(destination: Path | str, receipts: Iterable[Mapping[str, object]]) -> Iterator[tuple[int, str]]:
     """The versions that receipts say were pushed to a folder or URL, with the digests of their files."""
-    for receipt in receipts:
-        folder, number = receipt.get("folder"), receipt.get("version")
-        if isinstance(destination, Path):
-            same = bool(folder) and Path(str(folder)).resolve() == destination.resolve()
-        else:
-            same = not folder and str(receipt.get("destination")).rstrip("/") == destination.rstrip("/")
-        if same and isinstance(number, int):
-            yield number, str(receipt.get("digest"))
+    pushed = [
+        (str(receipt.get("folder") or ""), str(receipt.get("destination")), number, str(receipt.get("digest")))
+        for receipt in receipts
+        if isinstance(number := receipt.get("version"), int)
+    ]
+    names = _names_of(destination, pushed) if isinstance(destination, Path) else set()
+    for folder, written, number, digest in pushed:
+        if folder in names if folder else str(destination).rstrip("/") == written.rstrip("/"):
+            yield number, digest
+
+
+def _names_of(destination: Path, pushed: Iterable[tuple[str, str, int, str]]) -> set[str]:
+    """The folders, as receipts have them, that a destination is or was, before its project or a mount was moved.
+
+    It was one of them where a version that was pushed there lies here, with the same files.
+    """
+    there = versions_at(destination)
+    digests = {number: record.digest for number in there.recorded() if (record := there.known(number)) is not None}
+    here = destination.resolve()
+    return {
+        folder
+        for folder, _, number, digest in pushed
+        if folder and (Path(folder).resolve() == here or digests.get(number) == digest)
+    }
 
 
 def _resolved(destination: str, base: Path) -> Path | str:

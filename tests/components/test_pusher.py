@@ -290,6 +290,29 @@ def test_a_cached_run_does_not_push_what_was_rolled_back(tmp_path: Path, project
     assert (served / "2" / "manifest.json").read_text() == '{"seed": 2}'
 
 
+def test_a_project_that_was_moved_knows_what_it_pushed(tmp_path: Path, project: Callable[..., Path]) -> None:
+    """By what lies there: a number that was removed before or after the move names no other bundle."""
+    shop = load_pipeline(project("shop", pipeline=NUMBERED))
+
+    def pushed(home: Home, seed: int) -> int:
+        result = run_pipeline(home, shop, {"seed": seed})
+        return int(str(result.nodes["Pusher"].outputs["pushed_model"][0].properties["version"]))
+
+    with closing(Home(tmp_path / "before" / ".drivetrain")) as home:
+        assert [pushed(home, seed) for seed in (1, 2, 3)] == [1, 2, 3]
+    shutil.rmtree(tmp_path / "before" / "served" / "m" / "3")
+    (tmp_path / "before").rename(tmp_path / "after")
+    served = tmp_path / "after" / "served" / "m"
+    with closing(Home(tmp_path / "after" / ".drivetrain")) as home:
+        assert pushed(home, 4) == 4
+        shutil.rmtree(served / "4")
+        assert pushed(home, 5) == 5
+        (served / "1.json").write_text("{")  # a record that cannot be read is of no version
+        assert pushed(home, 6) == 6
+    with closing(Home(tmp_path / "elsewhere" / ".drivetrain")) as home:
+        assert pushed(home, 9) == 1
+
+
 def check_numbers(home: Home, shop: PipelineFunction[..., object]) -> None:
     def pushed(seed: int, destination: str = "served/m") -> int:
         result = run_pipeline(home, shop, {"seed": seed, "destination": destination})
