@@ -126,12 +126,14 @@ def _row(text: str) -> dict[str, Any]:
 
 def _rows_of(file: Path, limit: int | None) -> list[dict[str, Any]]:
     from ..data import source_of
+    from ..serving.times import listed
 
     source = source_of(file)
     rows: list[dict[str, Any]] = []
     for shard in source.shards:
         for batch in source.read(shard):
-            rows += batch.to_pylist()
+            columns = map(listed, batch.columns)
+            rows += [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
             if limit is not None and len(rows) >= limit:
                 return rows[:limit]
     return rows

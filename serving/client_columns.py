@@ -6,16 +6,18 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from ..errors import InputError
-from .times import IN_WORDS
+from .times import IN_WORDS, listed
 
 Plain: TypeAlias = Any
 """A value as JSON has it, None where missing; text may be bytes."""
 
 _SHORT: Final = {"half": "float16", "float": "float32", "double": "float64"}
 _IF_A_TIME: Final = "; for a date or timestamp a datetime, or milliseconds since 1970 (UTC)"
+_LARGEST_WHOLE: Final = 2**64
 _LARGEST_EXACT: Final = 2**53  # whole numbers up to it are floats
 
 
@@ -61,18 +63,27 @@ def tensor_type(name: str, data_type: str, sizes: Sequence[int]) -> InputType:
 
 
 def plain(value: Any) -> Plain:  # Any: what a row holds
-    """A value without the types of numpy, Arrow and pandas; NaN, NaT and pandas' NA are missing."""
-    if hasattr(value, "tolist"):
+    """A value without the types of numpy, Arrow and pandas, and decimals as numbers; NaN, NaT and NA are missing."""
+    if hasattr(value, "to_pylist"):  # Arrow's
+        value = listed(value)
+    elif hasattr(value, "tolist"):
         if _has_times_of_numpy(value):
             value = value.astype("M8[ms]")  # of nanoseconds numpy's list has bare numbers
         value = value.tolist()
-    elif hasattr(value, "to_pylist"):  # Arrow's chunks
-        value = value.to_pylist()
+    elif isinstance(value, Decimal):
+        value = _number(value)
     if (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value
+
+
+def _number(value: Decimal) -> int | float | None:
+    """A decimal as a number; a whole one exactly."""
+    if value.is_nan():
+        return None
+    return int(value) if value.is_finite() and abs(value) <= _LARGEST_WHOLE and value % 1 == 0 else float(value)
 
 
 def _has_times_of_numpy(value: Any) -> bool:  # Any: what has a `tolist`

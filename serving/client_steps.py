@@ -487,7 +487,7 @@ def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None
     """The body of a request for the predictions of some rows, as TensorFlow Serving has it.
 
     Raises:
-        InputError: A value has no JSON: a decimal, say.
+        InputError: A value has no JSON: a set, say.
     """
     instances = [{name: json_ready(plain(value)) for name, value in row.items()} for row in rows]
     return _json_bytes({"instances": instances}, signature)

@@ -38,3 +38,20 @@ def in_milliseconds(value: Any, *, texts: bool = False) -> Any:  # Any: a value 
 
         return as_millisecond(value)
     return value
+
+
+def listed(array: Any) -> list[Any]:  # Any: an Arrow array, or chunks of one
+    """The values of an Arrow array; times of which Python has none (after the year 9999, say) are milliseconds."""
+    try:
+        values: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError):
+        from ..data.arrays import python_of  # late: they import Arrow
+        from ..engine.host_ops.dates import as_milliseconds, is_time
+
+        chunks = getattr(array, "chunks", [array])
+        values = [
+            value
+            for chunk in chunks
+            for value in (as_milliseconds(chunk).to_pylist() if is_time(array.type) else map(python_of, chunk))
+        ]
+    return values

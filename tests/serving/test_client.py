@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import decimal
 import http.server
 import json
 import math
@@ -31,7 +32,7 @@ from drivetrain.errors import InputError
 from drivetrain.serving import AsyncClient, Client, ServerError, client_steps
 from drivetrain.serving import async_client as async_client_module
 from drivetrain.serving import client as client_module
-from drivetrain.serving.client_columns import InputType, check, column_tensor
+from drivetrain.serving.client_columns import InputType, check, column_tensor, plain
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.tls import TlsFiles
@@ -136,6 +137,33 @@ def test_columns_and_rows_of_pandas(server: OpenServer, folder: Path, transport:
         for sent in (frame.to_dict("series"), {name: frame[name].array for name in frame}, frame.to_dict("records")):
             answer = client.predict(sent)
             np.testing.assert_allclose([row["probability"] for row in answer.rows], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_decimals_are_numbers(server: OpenServer, folder: Path, transport: Transport) -> None:
+    """As `Bundle.run_row` reads them; a column that the model does not read may hold some, too."""
+    table = rows(20).filter(pa.compute.is_valid(rows(20)["carrier"]))
+    asked = [
+        {
+            name: value if value is None or isinstance(value, str) else decimal.Decimal(repr(value))
+            for name, value in {**row, "unread": 1.5}.items()
+        }
+        for row in table.to_pylist()
+    ]
+    expected = Bundle.load(folder / "mixed" / "2").run("predict", table)["probability"]
+    with Client(url_of(server, transport), "mixed", transport=transport) as client:
+        for sent in (asked, {name: [row[name] for row in asked] for name in asked[0]}):
+            answer = client.predict(sent)
+            np.testing.assert_allclose([row["probability"] for row in answer.rows], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1.50", 1.5), ("2.00", 2), ("18446744073709551615", 2**64 - 1), ("1E+400", math.inf), ("-0.0", 0),
+     ("Infinity", math.inf), ("NaN", None), ("sNaN", None), ("1E+999999", math.inf), ("1E-999999", 0.0)],
+)  # fmt: skip
+def test_a_decimal_as_a_number(text: str, number: float | None) -> None:
+    assert plain(decimal.Decimal(text)) == number
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

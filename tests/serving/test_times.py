@@ -93,6 +93,24 @@ def test_columns_of_dates(server: OpenServer, transport: Transport, kind: str) -
         assert [*client.predict(columns_of(kind)).rows] == EXPECTED
 
 
+FAR = pa.table(
+    {"day": pa.array([6_585_442, 0, None], pa.int32()).cast(pa.date32()),
+     "at": pa.array([2**57, 0, None], pa.int64()).cast(pa.timestamp("us")), "count": [1, 2, 3]}
+)  # fmt: skip
+
+
+def test_times_that_python_has_none_of_are_sent_as_the_numbers_that_they_are(
+    server: OpenServer, tmp_path: Path
+) -> None:
+    answers = analyze(features, TABLE).run("transform", FAR)
+    expected = [{name: int(answers[name][row]) for name in answers} for row in range(FAR.num_rows)]
+    with client_of(server) as client:
+        assert [*client.predict({name: FAR[name] for name in FAR.column_names}).rows] == expected
+    pa.parquet.write_table(FAR, tmp_path / "far.parquet")
+    result = CliRunner().invoke(cli, ["predict", f"{server.rest}/v1/models/days", f"{tmp_path}/far.parquet", "--json"])
+    assert json.loads(result.stdout)["predictions"] == expected
+
+
 def test_predict_sends_the_file_that_was_trained_on(server: OpenServer, tmp_path: Path) -> None:
     pa.csv.write_csv(TABLE, tmp_path / "days.csv")
     pa.parquet.write_table(TABLE, tmp_path / "days.parquet")
