@@ -356,6 +356,7 @@ def test_what_no_tensor_holds_is_said(dtype: str, shape: tuple[int, ...], values
 class Flaky(http.server.BaseHTTPRequestHandler):
     """Answers 503 as often as it is told, then the metadata and predictions of a model."""
 
+    disable_nagle_algorithm = True  # it writes a body apart from its head
     refusals = 0
     asked: list[str]
 

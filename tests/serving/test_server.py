@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import logging
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ import yaml
 pytest.importorskip("httptools")
 
 import grpc
+import uvloop
 from click.testing import CliRunner
 from drivetrain.components.pusher import push
 from drivetrain.console.cli import cli
@@ -33,7 +36,7 @@ from drivetrain.console.exit_codes import USER_ERROR
 from drivetrain.serving.api import StatusCode
 from drivetrain.serving.client import Client, ServerError
 from drivetrain.serving.config import ModelConfig, read_models
-from drivetrain.serving.server import ServerOptions
+from drivetrain.serving.server import ServerOptions, bind
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
 from drivetrain.tests.serving.open_server import OpenServer, open_server
@@ -487,6 +490,30 @@ def test_an_end_under_load_loses_no_request(bundles: Path, tmp_path: Path) -> No
             thread.join()
     assert broken == []
     assert answered[0] > 10
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_no_part_of_an_answer_waits_until_the_one_before_is_acknowledged(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """As TCP has it without TCP_NODELAY, and clients take 40 ms for that."""
+
+    async def option() -> int:
+        accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        class Accepting(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                taken = transport.get_extra_info("socket")
+                accepted.set_result(taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        server = await asyncio.get_running_loop().create_server(Accepting, sock=bind("127.0.0.1", 0))
+        async with server:
+            with socket.create_connection(server.sockets[0].getsockname()):
+                return await accepted
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(option()) != 0
 
 
 def test_a_port_that_is_taken_and_an_address_without_versions(
