@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from .errors import InputError
 from .redaction import holds_credentials
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_URL_AS_PATH: Final = re.compile(r"([a-z][a-z0-9+.-]+):/+", re.IGNORECASE)
+_URL_AS_PATH: Final = r"(?i)([a-z][a-z0-9+.-]+):/+"
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(NamedTuple):
     """What a kind of store is, beside what fsspec knows of it.
 
     Attributes:
@@ -80,7 +78,7 @@ def is_url(address: str) -> bool:
 
 def scheme_in_path(path: str | Path) -> str | None:
     """The scheme of a URL that was taken for a path, by which it loses a slash ("s3:/bucket"); None of a path."""
-    url = _URL_AS_PATH.match(str(path))
+    url = re.match(_URL_AS_PATH, str(path))
     return None if url is None else url[1]
 
 

@@ -12,8 +12,8 @@ import secrets
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import InputError
 
@@ -145,8 +145,7 @@ def _measured(path: str) -> tuple[int, str]:
     return size, sha256.hexdigest()
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """One file of a tree: path relative to the tree's root with "/" between parts, size in bytes, SHA-256."""
 
     path: str
@@ -154,8 +153,7 @@ class FileEntry:
     sha256: str
 
 
-@dataclass(frozen=True)
-class TreeDigest:
+class TreeDigest(NamedTuple):
     """A folder's fingerprint: a digest over its files, sorted by path. Empty folders, times and modes do not count."""
 
     fingerprint: str

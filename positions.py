@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_SAVED: Final = re.compile(r"(?P<file>[^/:*?[\]]+\.py):(?P<definition>[^\W\d][\w.]*)?(?:\+(?P<number>[1-9][0-9]*))?")
+_SAVED: Final = r"(?P<file>[^/:*?[\]]+\.py):(?P<definition>[^\W\d][\w.]*)?(?:\+(?P<number>[1-9][0-9]*))?"
 
 
 def saved_position(where: str | None) -> str | None:
@@ -39,7 +39,7 @@ def line_of(position: str, folder: Path) -> str | None:
     Returns:
         None where it is not a position, or no such file or statement is there: the code may be another by now.
     """
-    match = _SAVED.fullmatch(position)
+    match = re.fullmatch(_SAVED, position)
     files = [] if match is None else [file for file in folder.rglob(match["file"]) if not _is_hidden(file, folder)]
     if match is None or len(files) != 1:
         return None

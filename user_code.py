@@ -25,7 +25,7 @@ _LIBRARIES: Final = ("/site-packages/", "/dist-packages/")
 _PROJECTS: Final[set[str]] = set()
 """The folders of projects that lie where libraries do, each with a slash at its end."""
 _NOWHERE: Final = object()
-_CONTRACTION: Final = re.compile(r"contracting dimensions to have the same shape, got \((\d+),\) and \((\d+),\)")
+_CONTRACTION: Final = r"contracting dimensions to have the same shape, got \((\d+),\) and \((\d+),\)"
 
 
 @cache
@@ -294,7 +294,7 @@ def _key_error(error: KeyError) -> tuple[str, str | None] | None:
 def _type_error(error: TypeError) -> tuple[str, str | None] | None:
     """An argument that the function does not take, or that is missing: with those it takes."""
     text = _headline(error)
-    if widths := _CONTRACTION.search(text):
+    if widths := re.search(_CONTRACTION, text):
         wide, wanted = widths.groups()
         return f"{wide} values a row meet a layer or matrix that takes {wanted} (TypeError)", f"let it take {wide}"
     if "argument" not in text:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 from yaml.composer import Composer
@@ -29,8 +28,7 @@ _MAX_ALIASED: Final = 100_000
 """Nodes that aliases may add. Ten lines of ten aliases each would otherwise stand for 10^10 nodes."""
 
 
-@dataclass(frozen=True)
-class YamlValue:
+class YamlValue(NamedTuple):
     """A value of a YAML file, and where it stands.
 
     Every method that reads it raises `error_class` at its line where it is not what is asked for.
@@ -76,7 +74,7 @@ class YamlValue:
 
     def called(self, name: str) -> YamlValue:
         """The same value, called otherwise in messages."""
-        return replace(self, name=name)
+        return self._replace(name=name)
 
     def error(self, message: str, fix: str) -> DrivetrainError:
         """An error at its line, to be raised."""
@@ -98,7 +96,7 @@ class YamlValue:
         for key_node, node in self.node.value:
             key = str(key_node.value)
             if known is not None and key not in known:
-                raise replace(self, node=key_node).error(
+                raise self._replace(node=key_node).error(
                     f"{self.name}: {unknown} {key!r}", suggest(key, list(known), "use")
                 )
             entries[key] = self._part(self._below(key), node)
@@ -111,7 +109,7 @@ class YamlValue:
         """A list's items in their order, each named by its index: "columns[3]"."""
         if not self.is_list:
             raise self.error(f"{self.name} must be a list", "write `- item` lines, or [item, ...]")
-        return [replace(self, name=f"{self.name}[{i}]", node=node) for i, node in enumerate(self.node.value)]
+        return [self._replace(name=f"{self.name}[{i}]", node=node) for i, node in enumerate(self.node.value)]
 
     def texts(self) -> tuple[str, ...]:
         """A list of scalars as they are spelled."""
@@ -195,7 +193,7 @@ class YamlValue:
             raise self.error(f"{self.name} cannot be read: {getattr(error, 'problem', error)}", "correct it") from None
 
     def _part(self, name: str, node: yaml.Node) -> YamlValue:
-        # Not by `replace`, which takes several times as long: there is one for each node.
+        # Not by `_replace`, which takes several times as long: there is one for each node.
         return YamlValue(self.file, name, node, self.error_class)
 
     def _below(self, key: str) -> str:
@@ -318,7 +316,7 @@ def _check(value: YamlValue, checked: _SeenNodes) -> tuple[int, int]:
     elif isinstance(node, yaml.SequenceNode):
         below = [_check(value._part(f"{value.name}[{i}]", item), checked) for i, item in enumerate(node.value)]
     else:
-        _refuse_surrogates(value)
+        _refuse_surrogates(value, node)
         below = []
     checked.open.remove(id(node))
     size, depth = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
@@ -334,17 +332,17 @@ def _checked_keys(value: YamlValue) -> list[str]:
     keys: list[str] = []
     seen: set[str] = set()
     for key_node, _ in value.node.value:
-        key = value._part(f"a key of {value.name}", key_node)
-        if not key.is_scalar:
-            raise key.error(f"{key.name} is not text", "write a name")
-        _refuse_surrogates(key)
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise value._replace(node=key_node).error(f"a key of {value.name} is not text", "write a name")
+        _refuse_surrogates(value, key_node)
         if key_node.value in seen:
-            raise key.error(f"{value.name}: {key_node.value!r} appears twice", "keep one of them")
+            message = f"{value.name}: {key_node.value!r} appears twice"
+            raise value._replace(node=key_node).error(message, "keep one of them")
         seen.add(key_node.value)
         keys.append(key_node.value)
     return keys
 
 
-def _refuse_surrogates(value: YamlValue) -> None:
-    if not value.node.value.isascii() and _SURROGATES.search(value.node.value):
-        raise value.error(f"{value.node.value!r} has half a character", "write it whole")
+def _refuse_surrogates(value: YamlValue, node: yaml.Node) -> None:
+    if not node.value.isascii() and _SURROGATES.search(node.value):
+        raise value._replace(node=node).error(f"{node.value!r} has half a character", "write it whole")

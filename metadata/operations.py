@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from .roles import REGISTRY_LOG, Role, role_for_artifact, role_for_context
 
@@ -21,8 +20,7 @@ Asked: TypeAlias = "Callable[[MetadataStore, Arguments], Sequence[Role]]"
 """Says for which roles it is, of the store where it is done and the arguments."""
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """A function of a store, as it is asked for from afar.
 
     Attributes:

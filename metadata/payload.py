@@ -9,9 +9,8 @@ import shutil
 from abc import abstractmethod
 from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..digest import FileEntry, TreeDigest, digest, digest_tree
 from ..errors import InputError
@@ -28,8 +27,7 @@ SIGNATURE = "content.sig"
 """Of a bundle that was signed where it was published: `drivetrain bundle sign` writes it beside the folder."""
 
 
-@dataclass(frozen=True)
-class PayloadEntry:
+class PayloadEntry(NamedTuple):
     """A payload, or a part of one, that is stored where payloads lie, whether or not an artifact names it.
 
     Attributes:

@@ -15,8 +15,8 @@ _LONGEST = 1024
 BELOW = 3
 """Segments of a payload's URI below `artifacts/`: its node, its execution's uid, its key."""
 
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?", re.ASCII)
-_FOLDER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-][A-Za-z0-9._=+@,-]{0,254}", re.ASCII)
+_HOST = r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?"
+_FOLDER = r"(?!\.{1,2}$)[A-Za-z0-9._-][A-Za-z0-9._=+@,-]{0,254}"
 
 
 def check(uri: str) -> str:
@@ -84,8 +84,13 @@ def check_root(url: str) -> str:
             f"the {scheme}:// URL of artifacts holds a user or a password, which would be stored with the runs",
             fix="take it out, and give the credentials by the environment",
         )
-    named = _HOST.fullmatch(name) is not None or (not host and kind.host != "needed" and bool(folders))
-    if not named or (host and kind.host == "none") or len(rest) > _LONGEST or not all(map(_FOLDER.fullmatch, folders)):
+    named = re.fullmatch(_HOST, name) is not None or (not host and kind.host != "needed" and bool(folders))
+    if (
+        not named
+        or (host and kind.host == "none")
+        or len(rest) > _LONGEST
+        or not all(re.fullmatch(_FOLDER, folder) for folder in folders)
+    ):
         raise InputError(
             f"the {scheme}:// URL of artifacts cannot be used",
             fix="give e.g. s3://bucket/prefix or file:///path: letters, digits and . _ = + @ , - between slashes",

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..owner import Owner
 from . import rows, uri
@@ -345,8 +344,7 @@ def output(
     return rows.artifact({**row, "type": new.kind})
 
 
-@dataclass(frozen=True)
-class _NewArtifact:
+class _NewArtifact(NamedTuple):
     """An artifact to be stored, whose texts were checked."""
 
     staged: StagedArtifact

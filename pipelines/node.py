@@ -8,7 +8,6 @@ separator, JSON, a line feed), so that what the user prints is never taken for o
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import faulthandler
 import gc
@@ -24,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 if __name__ == "__main__":
     gc.disable()  # what is imported stays
@@ -227,47 +226,79 @@ def _events(descriptor: int | None) -> EventWriter:
     return EventWriter(os.fdopen(descriptor, "w", encoding="utf-8"), "")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Launch one node; 0 unless it failed (1) or was cancelled (130). Or serve."""
+class ChildSettings(NamedTuple):
+    """What a child process is to do.
+
+    Attributes:
+        root: The run's root folder.
+        run: Its id.
+        ir: Digest of its compiled pipeline.
+        node: The task that is launched; None for those that standard input names.
+        store: Where the metadata is, if not in the root.
+        project: The pipeline's folder here, if not where the run began.
+        resuming: Whether what ended well in this run stays as it is.
+        events: The descriptor for events; None for standard output.
+    """
+
+    root: str
+    run: str
+    ir: str
+    node: str | None = None
+    store: str | None = None
+    project: str | None = None
+    resuming: bool = False
+    events: int | None = None
+
+
+def _settings(argv: list[str]) -> ChildSettings:
+    """The settings that a command line names; `--serve` takes all of them as one JSON object."""
+    store = os.environ.pop(STORE, None)  # a component has no need to see it
+    if argv[:1] == ["--serve"]:
+        return ChildSettings(**{"store": store, **json.loads(argv[1])})
+    import argparse  # late: it takes a child of a runner as long as a small task
+
     parser = argparse.ArgumentParser(
         prog="python -m drivetrain.pipelines.node",
         description="Launch one node of a recorded run.",
         epilog="example: python -m drivetrain.pipelines.node --root .drivetrain --run 20261121-093000-1a2b "
         "--ir 5f0c… --node Trainer",
     )
-    parser.add_argument("--root", type=Path, required=True, help="the run's root folder")
-    parser.add_argument("--store", help="where the metadata is, if not in the root")
+    parser.add_argument("--root", required=True, help="the run's root folder")
+    parser.add_argument("--store", default=store, help="where the metadata is, if not in the root")
     parser.add_argument("--run", required=True, help="run id")
     parser.add_argument("--ir", required=True, help="digest of the compiled pipeline")
-    parser.add_argument("--project", type=Path, help="the pipeline's folder here, if not where the run began")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--node", help="node id; Trainer[3] for an item of a loop")
-    what.add_argument("--serve", action="store_true", help="launch what standard input names, until it ends")
+    parser.add_argument("--project", help="the pipeline's folder here, if not where the run began")
+    parser.add_argument("--node", required=True, help="node id; Trainer[3] for an item of a loop")
     parser.add_argument("--resuming", action="store_true", help="leave what ended well in this run as it is")
     parser.add_argument("--events", type=int, metavar="FD", help="a descriptor for events; else standard output")
-    parser.set_defaults(store=os.environ.pop(STORE, None))  # a component has no need to see it
-    arguments = parser.parse_args(argv)
+    return ChildSettings(**vars(parser.parse_args(argv)))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Launch one node; 0 unless it failed (1) or was cancelled (130). Or serve."""
+    settings = _settings(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
     faulthandler.enable()  # a crash in native code leaves its Python events in the log
-    events = _events(arguments.events)
-    server = Server(events) if arguments.serve else None
+    events = _events(settings.events)
+    server = Server(events) if settings.node is None else None
     cancel = threading.Event()
     _stop(server, cancel)
     try:
-        home = Home(arguments.root, store=arguments.store)
-        run = open_run(home, arguments.run)
-        run = replace(run, project=arguments.project or run.project)
-        if run.pipeline.digest != arguments.ir:
-            raise InputError(f"run {run.id} has another pipeline than {arguments.ir[:12]}", fix="check --run and --ir")
+        home = Home(Path(settings.root), store=settings.store)
+        run = open_run(home, settings.run)
+        run = replace(run, project=Path(settings.project) if settings.project else run.project)
+        if run.pipeline.digest != settings.ir:
+            raise InputError(f"run {run.id} has another pipeline than {settings.ir[:12]}", fix="check --run and --ir")
         if server is not None:
-            server.run(home, run, resuming=arguments.resuming)
+            server.run(home, run, resuming=settings.resuming)
             return 0
-        launcher = Launcher(home, run, events, resuming=arguments.resuming, cancel=cancel)
-        _redact_environment(run, arguments.node)
-        with launcher.logs.captured(arguments.node, visible=True):
-            result = launcher.launch(arguments.node)
+        assert settings.node is not None
+        launcher = Launcher(home, run, events, resuming=settings.resuming, cancel=cancel)
+        _redact_environment(run, settings.node)
+        with launcher.logs.captured(settings.node, visible=True):
+            result = launcher.launch(settings.node)
     except DrivetrainError as error:
         print(error, file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ from drivetrain.lazy import lazy_names
 PACKAGES = [
     "drivetrain",
     "drivetrain.pipelines",
+    "drivetrain.pipelines.scheduler",
     *(f"drivetrain.engine{name}" for name in ("", ".hub", ".ragged", ".custom_ops")),
 ]
 

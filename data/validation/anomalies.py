@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...digest import write_durably
 from ...errors import InputError
 from ...redaction import printable
 from ..frames import frame
 from ..schemas.comparators import COMPARATORS
-from ..schemas.schema import Severity
+
+if TYPE_CHECKING:  # schemas import Arrow, which who only says what is wrong does without
+    from ..schemas.schema import Severity
 
 FORMAT: Final = "drivetrain.anomalies/1"
 _DISTANCES: Final = {comparator.anomaly for comparator in COMPARATORS.values()}

@@ -7,11 +7,10 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from textwrap import fill
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ...errors import BuildError, suggest
 from ...metadata import Artifact, Value, artifact_type
@@ -67,8 +66,7 @@ class Preflight(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class InputSpec:
+class InputSpec(NamedTuple):
     """An input: artifacts of one type; `many` for a list, `optional` where None may stand."""
 
     name: str
@@ -77,8 +75,7 @@ class InputSpec:
     optional: bool = False
 
 
-@dataclass(frozen=True)
-class ParameterSpec:
+class ParameterSpec(NamedTuple):
     """A parameter: a JSON value, a user's function, or input files."""
 
     name: str
@@ -92,8 +89,7 @@ class ParameterSpec:
         return self.default is inspect.Parameter.empty
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What one call of a component in a pipeline sets beside its parameters.
 
     Attributes:
@@ -106,7 +102,7 @@ class Options:
     id: str | None = None
     cache: bool | None = None
     after: tuple[object, ...] = ()
-    node: NodeOptions = field(default_factory=NodeOptions)
+    node: NodeOptions = NodeOptions()
 
 
 class Recorder(Protocol):

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from ...errors import InputError, suggest
 
@@ -27,8 +26,7 @@ _BINARY: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Dependency:
+class Dependency(NamedTuple):
     """What a node or a loop waits for.
 
     Attributes:
@@ -163,11 +161,11 @@ def dependencies(expression: Json) -> Iterator[Dependency]:
             if key in ("$property", "$collect"):
                 yield Dependency(body[0], collected=key == "$collect")
             elif key == "$optional":
-                yield from (replace(need, kind="optional") for need in dependencies(body))
+                yield from (need._replace(kind="optional") for need in dependencies(body))
             elif key == "$one_of":
                 # The spelling tells choices apart: equal expressions are one choice, and one of its nodes is enough.
                 needs = (need for each in body for need in dependencies(each))
-                yield from (replace(need, kind="choice", group=spelled(expression)) for need in needs)
+                yield from (need._replace(kind="choice", group=spelled(expression)) for need in needs)
             else:
                 yield from dependencies(body)
     elif isinstance(expression, (list, tuple)):

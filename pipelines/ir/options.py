@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from ...errors import BuildError
 from ..project.functions import user_line
@@ -36,8 +36,7 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _UNITS = {"": 1, **_DECIMAL, **_BINARY, **{f"{unit}B": size for unit, size in _BINARY.items()}}
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """What an option is, beside its name, type and default.
 
     Attributes:

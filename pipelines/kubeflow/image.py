@@ -15,7 +15,6 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from email import message_from_string
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
@@ -196,9 +195,10 @@ def _constraints() -> list[str]:
     pinned: dict[str, str] = {}
     for each in distributions():
         text = each.read_text("METADATA") or each.read_text("PKG-INFO") or ""
-        # The fields alone: `each.metadata` and `each.version` would each parse the description below them too.
-        fields = message_from_string(text.partition("\n\n")[0])
-        name = re.sub(r"[-_.]+", "-", fields["Name"] or "").lower()
+        # By their lines: `each.metadata` and `each.version` would each parse the whole text as an e-mail.
+        header = text.partition("\n\n")[0]
+        fields = dict(re.findall(r"(?m)^(Name|Version):[ \t]*(\S+)", header))
+        name = re.sub(r"[-_.]+", "-", fields.get("Name", "")).lower()
         if name and name != _OURS and each.read_text("direct_url.json") is None:
             pinned.setdefault(name, f"{name}=={fields['Version']}")
     return [pinned[name] for name in sorted(pinned)]

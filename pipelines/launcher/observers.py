@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -69,6 +68,8 @@ class FailsafeObserver:
             event()
         except Exception:
             self._observer = NullObserver()
+            import logging  # late: hardly any observer fails
+
             logging.getLogger(__name__).warning("the run goes on unobserved: its observer failed", exc_info=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import InputError, suggest
 from ...metadata import ExecutionRecord
@@ -15,8 +15,7 @@ from .runs import Run, list_runs, open_run, refuse_imported
 from .states import EndState
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What of a pipeline is to run.
 
     Attributes:

@@ -12,10 +12,10 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...digest import canonical_json, digest_tree, write_durably
 from ...errors import DrivetrainError, InputError
@@ -28,8 +28,7 @@ _UNUSED: Final = 7 * 86400.0
 """Seconds after which outputs that nobody went on with are removed, on both sides."""
 
 
-@dataclass(frozen=True)
-class PendingUpload:
+class PendingUpload(NamedTuple):
     """The outputs of one execution that are not, or not all, in the store yet.
 
     Attributes:

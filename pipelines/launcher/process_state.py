@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -11,6 +10,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
 
 _SIGNALS = tuple(
     getattr(signal, f"SIG{name}") for name in ("ALRM", "CHLD", "HUP", "INT", "PIPE", "TERM", "USR1", "USR2", "WINCH")
@@ -64,8 +67,7 @@ class ProcessState:
         folder, environment = Path.cwd(), dict(os.environ)
         mask = os.umask(0o077)
         os.umask(mask)
-        path, argv, root = sys.path[:], sys.argv[:], logging.getLogger()
-        handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+        path, argv, logging_as_it_was = sys.path[:], sys.argv[:], _logging()
         signals = {number: signal.getsignal(number) for number in _SIGNALS}
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
@@ -75,9 +77,8 @@ class ProcessState:
                 os.environ.update(environment)
 
         def restore_lists() -> None:
-            sys.path[:], sys.argv[:], root.handlers[:] = path, argv, handlers
-            root.setLevel(level)
-            logging.disable(disabled)
+            sys.path[:], sys.argv[:] = path, argv
+            _set_logging(*logging_as_it_was)
 
         def restore_signals() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -119,6 +120,23 @@ def children() -> bool:
     import psutil  # late: Linux does without it
 
     return bool(psutil.Process().children())
+
+
+def _logging() -> tuple[list[logging.Handler], int, int]:
+    """The handlers and the level of the root logger, and the level up to which all loggers are silent."""
+    if "logging" not in sys.modules:  # as they are once it is imported, which takes a child as long as a small task
+        return [], 30, 0  # no handlers, WARNING, nothing
+    root = sys.modules["logging"].getLogger()
+    return root.handlers[:], root.level, root.manager.disable
+
+
+def _set_logging(handlers: list[logging.Handler], level: int, disabled: int) -> None:
+    if (logging := sys.modules.get("logging")) is None:  # no task has used it
+        return
+    root = logging.getLogger()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.disable(disabled)
 
 
 def _mask(mask: int) -> None:

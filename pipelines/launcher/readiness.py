@@ -7,7 +7,6 @@ compiler asks with what it can know before there is one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -32,8 +31,7 @@ class Verdict(Enum):
 _ENDS = {Verdict.SKIP: EndState.SKIPPED, Verdict.BLOCK: EndState.BLOCKED}
 
 
-@dataclass(frozen=True)
-class Readiness:
+class Readiness(NamedTuple):
     """Whether a task runs, and why it does not.
 
     Attributes:

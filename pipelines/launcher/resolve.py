@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -266,7 +266,7 @@ class Resolver:
         if not takes_spans(wanted):
             return resolve_files(wanted, folders, self.fetched, progress)
         question = ["files", pattern, span, version]
-        match = SpanMatch(**self.answers.once(question, lambda: asdict(find_span(wanted, folders))))
+        match = SpanMatch(**self.answers.once(question, lambda: find_span(wanted, folders)._asdict()))
         return with_span(resolve_files(FileSet(match.pattern), folders, self.fetched, progress), match)
 
     def _spans(self, patterns: list[str]) -> list[int]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...addresses import scheme_in_path
 from ...errors import InputError, suggest
@@ -27,8 +27,7 @@ _TABLE: Final = "[tool.drivetrain]"
 _SETTINGS: Final = ("root", "store", "artifacts")
 
 
-@dataclass(frozen=True)
-class RootLocation:
+class RootLocation(NamedTuple):
     """A root folder, and why it is this one.
 
     Attributes:

@@ -15,8 +15,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...digest import sync_folder
 from ...errors import BuildError, InputError
@@ -39,8 +38,7 @@ Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
 _Name: TypeAlias = tuple[int, str]  # which run of several, and the record of it
 
 
-@dataclass(frozen=True)
-class SyncReport:
+class SyncReport(NamedTuple):
     """What `sync` took into a store.
 
     Attributes:
@@ -243,8 +241,7 @@ def sync_all(home: Home) -> list[SyncReport]:
     return _take_in(home, all_records)
 
 
-@dataclass(frozen=True)
-class _Links:
+class _Links(NamedTuple):
     """What an execution's record says of others, which must be taken in before it: uids of artifacts and executions."""
 
     uid: str
@@ -277,8 +274,7 @@ class _Links:
         )
 
 
-@dataclass(frozen=True)
-class _RunRecords:
+class _RunRecords(NamedTuple):
     """What the records of one run hold.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...digest import canonical_json
 from ...errors import BuildError, DrivetrainError, InputError
@@ -139,8 +138,7 @@ class Run:
         return state
 
 
-@dataclass(frozen=True)
-class UnreadableRun:
+class UnreadableRun(NamedTuple):
     """A run that is recorded, and cannot be opened: a newer drivetrain recorded it, or its record is damaged.
 
     Attributes:
@@ -262,6 +260,8 @@ def list_runs(home: Home, limit: int = 20) -> list[Run]:
         if isinstance(run, Run):
             runs.append(run)
         else:
+            import logging  # late: a child process of a runner needs none
+
             logging.getLogger(__name__).warning("%s", run.error.message)
     return runs
 

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import accumulate
@@ -37,8 +36,7 @@ _TYPES = "_typeshed"
 _SILENT_OPTIONS = ("CACHE", "LOG", "DUMP", "DEBUG", "TRACEBACK_FILTERING")
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """A function's source closure.
 
     Attributes:

@@ -23,7 +23,7 @@ _NAMES = {
     "PIL": "pillow",
     "grpc": "grpcio",
 }
-_VERSION = re.compile(r"^Version:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
+_VERSION = r"(?m)^Version:[ \t]*(\S+)[ \t]*$"
 
 
 @lru_cache(1024)
@@ -66,7 +66,7 @@ def _distributions(name: str | None = None) -> Iterator[tuple[Callable[[str], st
 
 
 def _version(read: Callable[[str], str]) -> str | None:
-    line = _VERSION.search(read("METADATA") or read("PKG-INFO"))  # the first: a description may follow
+    line = re.search(_VERSION, read("METADATA") or read("PKG-INFO"))  # the first: a description may follow
     return line[1] if line else None
 
 

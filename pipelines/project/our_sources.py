@@ -13,10 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_IMPORT: Final = re.compile(
-    r"^[ \t]*(?:from (\.*)([\w.]*) import (\([^)]*\)|.+)|import ([\w.]+)(?: as \w+)?(?: *#.*)?$)", re.MULTILINE
-)
-_COMMENT: Final = re.compile(r"#.*")
+_IMPORT: Final = r"(?m)^[ \t]*(?:from (\.*)([\w.]*) import (\([^)]*\)|.+)|import ([\w.]+)(?: as \w+)?(?: *#.*)?$)"
 
 
 class OurSource(NamedTuple):
@@ -41,14 +38,14 @@ def read_ours(path: Path) -> OurSource:
     text = path.read_bytes()
     imports = [
         (0, plain, ()) if plain else (len(dots), module, tuple(_aliases(names)))
-        for dots, module, names, plain in _IMPORT.findall(text.decode())
+        for dots, module, names, plain in re.findall(_IMPORT, text.decode())
     ]
     return OurSource(hashlib.sha256(text).hexdigest(), tuple(imports))
 
 
 def _aliases(names: str) -> Iterator[tuple[str, str]]:
     """Of `(a, b as c)` each name and what it is bound as."""
-    for alias in _COMMENT.sub("", names).strip("() \n").split(","):
+    for alias in re.sub("#.*", "", names).strip("() \n").split(","):
         name, _, bound = alias.strip().partition(" as ")
         if name:
             yield name, bound or name

@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...errors import InputError
 
-_SPEC: Final = re.compile(r"\{(SPAN|VERSION)(?::([^{}]*))?\}|\{(YYYY|MM|DD)\}")
+_SPEC: Final = r"\{(SPAN|VERSION)(?::([^{}]*))?\}|\{(YYYY|MM|DD)\}"
 _DIGITS: Final = {"YYYY": 4, "MM": 2, "DD": 2}
 _EPOCH: Final = date(1970, 1, 1)
-_GLOB: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]")
+_GLOB: Final = r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]"
 
 Lister = Callable[[str], tuple[list[str], str]]
 """Of a glob pattern: the files that match it, spelled as the pattern is, and where it was looked up."""
 
 
-@dataclass(frozen=True)
-class SpanMatch:
+class SpanMatch(NamedTuple):
     """What was found for a pattern: its span, 0 where it names none; its version; the pattern with both filled in."""
 
     span: int
@@ -34,8 +33,7 @@ class SpanMatch:
     pattern: str
 
 
-@dataclass(frozen=True)
-class _Spec:
+class _Spec(NamedTuple):
     """A piece of a pattern that stands for digits: so many, or any number where `width` is 0."""
 
     name: str
@@ -142,7 +140,7 @@ class SpanPattern:
 
 def has_specs(pattern: str) -> bool:
     """Whether a pattern names a span or a version."""
-    return _SPEC.search(pattern) is not None
+    return re.search(_SPEC, pattern) is not None
 
 
 def parse(pattern: str) -> SpanPattern:
@@ -156,7 +154,7 @@ def parse(pattern: str) -> SpanPattern:
             lacks a part, or stands beside `{SPAN}`; a version has no span.
     """
     specs: list[_Spec] = []
-    for match in _SPEC.finditer(pattern):
+    for match in re.finditer(_SPEC, pattern):
         name = match[1] or match[3]
         width = _DIGITS.get(name, 0)
         if match[2] is not None:
@@ -309,7 +307,7 @@ def _nothing(parsed: SpanPattern, span: int | None, version: int | None, files: 
 def _expression(glob: str) -> str:
     """A regular expression for a piece of a glob pattern."""
     parts, at = [], 0
-    for match in _GLOB.finditer(glob):
+    for match in re.finditer(_GLOB, glob):
         parts.append(re.escape(glob[at : match.start()]))
         sign = match[0]
         if sign == "**/":

@@ -19,7 +19,7 @@ from typing import Any, Final
 # `ctx` follows from where a name stands; `kind` is the u of u"…"; the others are comments for type checkers.
 _IGNORED: Final = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_READERS: Final = re.compile(
+_READERS: Final = (
     rb"\b(?:__doc__|__code__|[fg][ir]?_code|co_\w+|\w*lineno|inspect|getsource|getdoc|linecache|traceback|tracemalloc)\b"
     rb"|\b(?:pydoc|doctest|dis|cloudpickle|dill)\b|\bhelp\("
 )
@@ -82,7 +82,7 @@ def _fields(kind: str) -> tuple[tuple[str, str], ...]:
 
 def reads_text(source: bytes) -> bool:
     """Whether a module may look at docstrings, source or line numbers, so that the text itself can change results."""
-    return _READERS.search(source) is not None
+    return re.search(_READERS, source) is not None
 
 
 def _without_docstring(body: list[ast.stmt]) -> Sequence[ast.stmt]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ...digest import canonical_json
 from ...errors import InputError
@@ -17,8 +16,7 @@ from .history import History
 from .windows import Absent, Spanned
 
 
-@dataclass(frozen=True)
-class BoundQuery:
+class BoundQuery(NamedTuple):
     """A query whose arguments have values, and what else its answer depends on.
 
     Attributes:
@@ -69,7 +67,7 @@ def choose(
         Absent: There are fewer than it needs.
         InputError: What this run was given first has been deleted since, or an argument makes no sense.
     """
-    whose = replace(history, pipeline=bound.arguments.get("pipeline", history.pipeline))
+    whose = history._replace(pipeline=bound.arguments.get("pipeline", history.pipeline))
 
     def ask() -> Json:
         try:
@@ -100,7 +98,7 @@ def _without_vetoed(history: History, bound: BoundQuery) -> tuple[Sequence[Artif
     if strategy not in _WINDOWS or not history.gates or not _heeds_gates(bound):
         return strategy(history, bound), []
     # First as if no gate had objected: only what is chosen then is looked up, not each artifact that there ever was.
-    everything = strategy(history, replace(bound, arguments={**bound.arguments, "vetoed": True}))
+    everything = strategy(history, bound._replace(arguments={**bound.arguments, "vetoed": True}))
     vetoed = [each for each in everything if each not in bound.this_run and history.vetoed(each)]
     if not vetoed:
         return everything, []

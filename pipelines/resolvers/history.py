@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...metadata import ArtifactRecord, ContextRecord, ExecutionRecord, MetadataStore
 from ..ir.ir import CANDIDATE
 
 
-@dataclass(frozen=True)
-class History:
+class History(NamedTuple):
     """The history of a pipeline before one of its runs began.
 
     It holds nothing that this run made: what a query finds would depend on which branch ends first, and on whether the

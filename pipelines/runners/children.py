@@ -44,16 +44,19 @@ _SIGNALS = {
 }
 
 
-def command(launcher: Launcher) -> list[str]:
-    """The entrypoint for the tasks of a run, without what it is to do."""
-    home, run = launcher.home, launcher.run
-    return [
-        # -P: a file of the working directory must not stand in for a module of Python's.
-        *(sys.executable, "-P", "-m", "drivetrain.pipelines.node", "--root", str(home.root)),
-        *("--run", run.id, "--ir", run.pipeline.digest),
-        *(["--project", str(run.project)] if str(run.project) != run.context.properties["project"] else []),
-        *(["--resuming"] if launcher.resuming else []),
-    ]
+def command(launcher: Launcher, events: int) -> list[str]:
+    """What starts a child for the tasks of a run, which writes its events to a descriptor."""
+    run = launcher.run
+    settings = {
+        "root": str(launcher.home.root),
+        "run": run.id,
+        "ir": run.pipeline.digest,
+        "project": str(run.project) if str(run.project) != run.context.properties["project"] else None,
+        "resuming": launcher.resuming,
+        "events": events,
+    }
+    # -P: a file of the working directory must not stand in for a module of Python's.
+    return [sys.executable, "-P", "-m", "drivetrain.pipelines.node", "--serve", json.dumps(settings)]
 
 
 def _stderr_of_processes(launcher: Launcher) -> BinaryIO:
@@ -88,7 +91,7 @@ class Child:
         try:
             with _stderr_of_processes(launcher) as log:
                 self._process = subprocess.Popen(  # noqa: S603
-                    [*command(launcher), "--serve", "--events", str(writing)],
+                    command(launcher, writing),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=log,

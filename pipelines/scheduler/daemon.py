@@ -217,7 +217,7 @@ class Scheduler:
 
     def _spawn(self, name: str, run: str = "", *more: str) -> subprocess.Popen[bytes]:
         """Start a process that begins a schedule's run, or registers the schedule again where there is none."""
-        command = [sys.executable, "-P", "-m", f"{__package__}.start", "--root", str(self._home.root), *more, name, run]
+        command = [sys.executable, "-P", "-m", f"{__package__}.start", str(self._home.root), name, run, *more]
         store = {} if self._home.url is None else {STORE: self._home.url}  # not as an argument: it may hold a password
         log = self._log(run or "registrations")
         log.parent.mkdir(parents=True, exist_ok=True)

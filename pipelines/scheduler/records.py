@@ -24,7 +24,6 @@ from ..triggers.reading import read_schedule
 from ..triggers.schedule import SCHEDULES, Schedule, ticks_of
 from ..triggers.trigger import Marks
 from .snapshot import keep_code
-from .view import Patience, StoreView
 
 TAG: Final = "schedule"
 """The tag of a run that a schedule started; its value is the schedule's name."""
@@ -242,6 +241,8 @@ def register_schedule(
 
 def _first_marks(home: Home, project: Path, schedule: Schedule) -> Marks:
     """What a schedule's triggers remember from now on; nothing where what they watch cannot be asked now."""
+    from .view import Patience, StoreView  # late: a process that begins a run looks at nothing
+
     view = StoreView(home, project, datetime.now(UTC), Patience(_PATIENCE).of("registering"))
     with suppress(Exception):  # the scheduler's first look at it begins to watch, and reports what is wrong
         marks = schedule.trigger.check(view, {}).marks

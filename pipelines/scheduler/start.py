@@ -5,7 +5,6 @@ The scheduler imports nothing of a project, so that each run has the code of its
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import gc
 import os
@@ -34,18 +33,15 @@ from .tick import give_up
 
 
 def main() -> int:
-    """Run what is pending; gives 0 where it has begun, however it ended then, and 1 where it could not begin."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("schedule")
-    parser.add_argument("run", help="the pending run; where it is empty, the schedule is registered")
-    parser.add_argument("--resume", action="store_true", help="the run has begun, and its process died")
-    arguments = parser.parse_args()
-    home = Home(arguments.root, store=os.environ.get(STORE), create=False)
+    """Run what is pending; gives 0 where it has begun, however it ended then, and 1 where it could not begin.
+
+    The arguments are the root folder, the schedule, its pending run ("" to register the schedule again) and, of a run
+    that has begun and whose process died, `--resume`. Only the scheduler gives them: nothing reads them for a person.
+    """
+    root, schedule, run, *resumed = sys.argv[1:]
+    home = Home(Path(root), store=os.environ.get(STORE), create=False)
     try:
-        if arguments.resume:
-            return _resume(home, arguments.run)
-        return _start(home, arguments.schedule, arguments.run)
+        return _resume(home, run) if resumed else _start(home, schedule, run)
     finally:
         home.close()
 

@@ -80,9 +80,8 @@ def bodies(root: Path) -> dict[str, str]:
 def test_what_nodes_print_is_kept_without_secrets(
     talking: Path, drivetrain: Command, last_json: Callable[[Result], dict[str, Any]], runner: str
 ) -> None:
-    command = [*COMMAND, "run", "shop", "--runner", runner, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    run = json.loads(done.stdout.splitlines()[-1])
+    done = drivetrain("run", "shop", "--runner", runner, "--json")
+    run = last_json(done)
     assert run["state"] == "COMPLETE", done.stderr
     listed = last_json(drivetrain("logs", "--json"))
     assert listed["run"] == run["run"]

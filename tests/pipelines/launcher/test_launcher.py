@@ -491,9 +491,9 @@ def test_missing_secrets_are_one_error_before_the_first_node(
             Push.options(id="Last")(token=dt.secret("LAST_TOKEN"))
     """
     (tmp_path / "THIRD_TOKEN").write_text("third-of-them\n")
-    shop = pipe(body, parts=TOLD)
+    shop, options = pipe(body, parts=TOLD), RunOptions(runner=runner, parallel=1)
     with pytest.raises(InputError) as raised:
-        run_pipeline(home, shop, options=RunOptions(runner=runner))
+        run_pipeline(home, shop, options=options)
     other = "OTHER_TOKEN (for Second), " if second else ""
     assert (
         raised.value.message == f"the secrets FIRST_TOKEN (for Push, Second), {other}LAST_TOKEN (for Last) are not set"
@@ -503,14 +503,14 @@ def test_missing_secrets_are_one_error_before_the_first_node(
     assert not (home.base / "begun").exists()
     assert not home.store.contexts("run")
     monkeypatch.setenv("LAST_TOKEN", "last-of-them")  # what is on exit runs for a part too
-    part = run_pipeline(home, shop, options=RunOptions(runner=runner), selection=Selection(only=("Make", "Third")))
+    part = run_pipeline(home, shop, options=options, selection=Selection(only=("Make", "Third")))
     assert part.state == "COMPLETE"  # nobody asks for those of other nodes
     monkeypatch.setenv("OTHER_TOKEN", "other-of-them")
     monkeypatch.setenv("FIRST_TOKEN", "short")
     with pytest.raises(InputError, match=r"FIRST_TOKEN.*cannot be redacted"):
-        run_pipeline(home, shop, options=RunOptions(runner=runner))
+        run_pipeline(home, shop, options=options)
     monkeypatch.setenv("FIRST_TOKEN", "long-enough")
-    assert run_pipeline(home, shop, options=RunOptions(runner=runner)).state == "COMPLETE"
+    assert run_pipeline(home, shop, options=options).state == "COMPLETE"
 
 
 def test_a_secret_of_a_node_that_may_not_run_fails_no_run(

@@ -77,10 +77,10 @@ def test_memory_and_devices_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_timeout_and_a_stop_reach_who_never_stops_talking(home: Home, pipe: Pipe) -> None:
     code = "while True: current().progress(1, None, 'steps')"
-    body = f"n = Make()\nMisbehave.options(timeout=1)(n, code={code!r})\nUse(n)"
+    body = f"n = Make()\nMisbehave.options(timeout=0.5)(n, code={code!r})\nUse(n)"
     result = run_pipeline(home, pipe(body), options=ONE)
     assert states(result) == {"Make": "COMPLETE", "Misbehave": "FAILED", "Use": "COMPLETE"}
-    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 1 s"
+    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 0.5 s"
 
 
 KILLED = """

@@ -683,7 +683,7 @@ def test_a_pipeline_that_hangs_when_it_is_imported_is_given_up(home: Home, write
 import sys
 from drivetrain.pipelines.scheduler import start
 start.LONGEST_LOAD = 0.5
-sys.argv = ["start", "--root", {str(home.root)!r}, "shop", {decision.run!r}]
+sys.argv = ["start", {str(home.root)!r}, "shop", {decision.run!r}]
 sys.exit(start.main())
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import StagedArtifact
 from drivetrain.pipelines import Home
-from drivetrain.pipelines.scheduler.replay import replay
+from drivetrain.pipelines.scheduler.firings import replay
 from drivetrain.pipelines.scheduler.view import StoreView, moments_of
 from drivetrain.pipelines.triggers import After, Cron, Drift, Failed, MetricDrop, NewArtifact, NewSpan, Trigger
 
