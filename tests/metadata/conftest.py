@@ -5,6 +5,7 @@ Those that ask for `database_address` look into the database itself, or set its 
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from drivetrain.tests.data.postgres import Server
 from drivetrain.tests.metadata.remote.server import MetadataServerProcess
 
 StoreAddress = Callable[[str], str | Path]
+WrittenOnce = Callable[[str | Path, Callable[[str | Path], None]], None]
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +73,22 @@ def store_address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: p
 def database_address(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAddress:
     """Gives where the store of a name lies, in a database that this process may use."""
     return _database_address(request, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory: pytest.TempPathFactory) -> WrittenOnce:
+    """Writes a store that all tests of a file begin with: where it is a file, each after the first gets a copy."""
+    first = tmp_path_factory.mktemp("written-once") / "metadata.db"
+
+    def write_at(address: str | Path, write: Callable[[str | Path], None]) -> None:
+        if not isinstance(address, Path):
+            write(address)
+            return
+        if not first.exists():
+            write(first)
+        shutil.copyfile(first, address)
+
+    return write_at
 
 
 def _database_address(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAddress:

@@ -16,7 +16,7 @@ from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, 
 from drivetrain.metadata.audit import AuditFinding, AuditHead, head, verify
 from drivetrain.metadata.backup import upgrade
 from drivetrain.metadata.journal import KEYS
-from drivetrain.tests.metadata.conftest import StoreAddress
+from drivetrain.tests.metadata.conftest import StoreAddress, WrittenOnce
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,11 +58,15 @@ def live(store: MetadataStore) -> None:
     store.update_artifact(rows, properties={"blessed": True})
 
 
-@pytest.fixture
-def address(database_address: StoreAddress) -> str | Path:
-    """Where a store with a history lies."""
-    with MetadataStore.open(database_address("metadata")) as store:
+def live_at(where: str | Path) -> None:
+    with MetadataStore.open(where) as store:
         live(store)
+
+
+@pytest.fixture
+def address(database_address: StoreAddress, written_once: WrittenOnce) -> str | Path:
+    """Where a store with a history lies."""
+    written_once(database_address("metadata"), live_at)
     return database_address("metadata")
 
 

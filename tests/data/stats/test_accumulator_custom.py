@@ -29,7 +29,7 @@ def test_slices_have_their_own() -> None:
 
 
 def test_shards_merge_along_the_tree() -> None:
-    rows = pa.concat_tables([TABLE] * 50_000)  # of four shards
+    rows = pa.concat_tables([TABLE] * 50_000).combine_chunks()  # of four shards
     measured = statistics(rows, custom={"longest": Longest})
     assert measured.document["datasets"][0]["custom"]["longest"] == {"rows": 200_000, "word": "ccc"}
 

