@@ -168,8 +168,8 @@ def _show(console: Console, span: int, result: RunResult, notes: _Notes) -> None
         f"span {span}: ", (result.state, STYLES[result.state]), f"  {did}; {cached} cached; {result.run}"
     )
     console.print(line, soft_wrap=True)
-    for node, text in notes.said:
-        print_text(console, f"  {node}: {text}")
+    for task, text in notes.said:
+        print_text(console, f"  {task}: {text}")
     for name, node in result.nodes.items():
         if node.state is EndState.FAILED:
             print_text(console, f"  {name}: {node.reason}")
