@@ -263,9 +263,14 @@ class RunView:
     ) -> tuple[str, int]:
         """The page, and its approximate height in pixels, for the frame in a notebook."""
         from ..report.run import draw, render
+        from .show import blamed  # late: it imports this module
 
-        facts = self.to_json()
-        drawn = draw(self.dag, {node.id: {"state": node.state, "seconds": node.seconds} for node in self})
+        facts, lines = self.to_json(), blamed(self.nodes)
+        facts["nodes"] = {
+            name: node.to_json() | {"state": lines[name].state, "reason": lines[name].reason}
+            for name, node in self.nodes.items()
+        }
+        drawn = draw(self.dag, {name: {"state": node.state, "seconds": node.seconds} for name, node in lines.items()})
         headlines = {node.id: "; ".join(summary.headline for summary in node.summaries.values()) for node in self}
         steps: dict[str, dict[str, dict[str, Points]]] = {}
         for run in (self, *beside):

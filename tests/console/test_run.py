@@ -187,6 +187,9 @@ def test_an_error_names_the_node_that_refuses_and_not_those_that_ran_first(
         )
         assert printed_rows == expected
     assert f"Judge failed: {folder / 'pipeline.py'}:{line}: {text[0]}\n{text[1]}\n" in shown
+    page = folder.parent / "run.html"
+    drivetrain("show", "--html", str(page))
+    assert "Judge refused what was to come of it" in page.read_text()
     nodes = json.loads(drivetrain("show", "--json").stdout)["nodes"]
     assert {name: node.get("refused_by") for name, node in nodes.items()} == {
         "Make": "Judge", "Judge": None, "Publish": None,
