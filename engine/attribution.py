@@ -135,6 +135,8 @@ def frequent(values: pa.ChunkedArray, most: int) -> list[tuple[Any, int]]:  # An
     known = values.drop_null()
     if pa.types.is_dictionary(known.type):
         known = known.cast(known.type.value_type)
+    if pa.types.is_float16(known.type):  # which Arrow does not count
+        known = known.cast(pa.float32())
     counts = [(python_of(each["values"]), each["counts"].as_py()) for each in pc.value_counts(known)]
     if pa.types.is_temporal(known.type):
         counts = [each for each in counts if not isinstance(each[0], str)]

@@ -81,3 +81,9 @@ def test_the_most_frequent_values_come_first_and_equally_frequent_ones_by_text()
 def test_times_that_python_has_none_of_are_no_frequent_values() -> None:
     days = pa.array([3 * 10**6, 3 * 10**6, 1, None, -(2**31)], pa.int32()).cast(pa.date32())
     assert frequent(pa.chunked_array([days]), 9) == [(dt.date(1970, 1, 2), 1)]
+
+
+def test_halves_are_counted_and_put_in_place_of_others() -> None:
+    table = pa.table({"h": pa.array([0.5, 0.5, None, 2.0], pa.float16())})
+    assert frequent(table["h"], 9) == [(0.5, 2), (2.0, 1)]
+    assert replaced(table, "h", 2.0)["h"].to_pylist() == [2.0] * 4
