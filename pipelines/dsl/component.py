@@ -28,8 +28,7 @@ _AS_IT_IS: Any = ...
 """Stands for an option that is not given. Any: each has a type of its own."""
 
 
-@dataclass(frozen=True)
-class Withdrawn:
+class Withdrawn(NamedTuple):
     """An effect that somebody has undone on purpose: what was reused does not do it again, until it is asked to.
 
     Attributes:
