@@ -296,7 +296,8 @@ def rolling(
         before: Given an output: only the spans before its own, e.g. for the `history` of `Transform`.
         node: Given a type: the id of the node that made them; any where None.
         passed: Which artifacts of earlier runs count. None: all that no gate of this pipeline vetoed when it last
-            judged them. True: only those of runs that ended COMPLETE. False: all.
+            judged them, or what of their span they were made of. True: only those of runs that ended COMPLETE. False:
+            all.
 
     Raises:
         BuildError: It is neither an output nor a type that has a span, or a number makes no sense.
