@@ -256,7 +256,7 @@ def test_times_that_pandas_has_none_of_are_named() -> None:
     with pytest.raises(InputError, match="column 'day' cannot be pandas': year 10183 is out of range"):
         check_expectations(statistics(rows), suite, {"data": source_of(rows)})
     with pytest.raises(InputError, match="check_expectations got Table as statistics"):
-        check_expectations(rows, suite)  # type: ignore[arg-type]
+        check_expectations(rows, suite)
 
 
 def test_what_statistics_cannot_decide_runs_on_rows(tmp_path: Path) -> None:
