@@ -208,9 +208,9 @@ def moment(parameter: str, text: str | None) -> datetime | None:
     try:
         named = datetime.fromisoformat(text)
         return named.astimezone(UTC) if named.tzinfo else named.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # before the year 1, or after 9999
+    except (TypeError, ValueError, OverflowError):  # no text; before the year 1, or after 9999
         raise InputError(
-            f"{parameter}={text!r} is not a time", fix='say e.g. "2026-11-27" or "2026-11-27T12:00"'
+            f"{parameter}={text!r:.80} is not a time", fix='say e.g. "2026-11-27" or "2026-11-27T12:00"'
         ) from None
 
 

@@ -20,10 +20,15 @@ def dataframe(rows: Any) -> Any:  # a pandas.DataFrame: pandas ships no types
     except ModuleNotFoundError as error:
         raise missing_extra("pandas", "pandas") from error
     except (OverflowError, ValueError) as error:
-        raise InputError(
-            f"column {_not_of_python(rows)!r:.80} cannot be pandas': {error}",
-            fix="leave it out, or make times before the year 1 or after 9999 missing",
-        ) from error
+        raise beyond_pandas(_not_of_python(rows), error) from error
+
+
+def beyond_pandas(name: str, error: Exception) -> InputError:
+    """The error of a column that pandas has no values for."""
+    return InputError(
+        f"column {name!r:.80} cannot be pandas': {error}",
+        fix="leave it out, or make times before the year 1 or after 9999 missing",
+    )
 
 
 def _not_of_python(rows: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -312,11 +313,14 @@ def ab_test(
     rows, output, task = answers.rows, answers.prediction, task or answers.task
     labelled = rows.filter(pc.is_valid(rows[label]))
     known = sorted(set(rows[ANSWERED_BY].to_pylist()))
-    named = {*(versions or ()), *(() if baseline is None else (baseline,))}
+    chosen = _version_numbers(() if versions is None else versions)
+    named = {*chosen, *(() if baseline is None else (baseline,))}
     for number in sorted(named):
         if number not in known:
-            raise InputError(f"the log has no answers of version {number}", fix=f"it has {', '.join(map(str, known))}")
-    counts = {number: (_count(rows, number), _count(labelled, number)) for number in sorted({*(versions or known)})}
+            raise InputError(
+                f"the log has no answers of version {number!r:.40}", fix=f"it has {', '.join(map(str, known))}"
+            )
+    counts = {number: (_count(rows, number), _count(labelled, number)) for number in sorted({*(chosen or known)})}
     if len(counts) < 2:
         raise InputError(f"there are answers of version {next(iter(counts))} alone", fix="compare two versions")
     without_labels = {number: every for number, (every, some) in counts.items() if not some}
@@ -351,6 +355,13 @@ def ab_test(
     repeated, unasked = answers.asked - rows.num_rows, answers.logged.num_rows - answers.asked
     return ABTest(answers.model, baseline, level, outcomes, tuple(differences), repeated, ratio, unasked,
                   without_labels)  # fmt: skip
+
+
+def _version_numbers(versions: object) -> list[int]:
+    try:
+        return [operator.index(each) for each in versions]  # type: ignore[attr-defined]  # what a user passes
+    except TypeError:
+        raise InputError(f"versions={versions!r:.80} are no version numbers", fix="versions=[3, 4]") from None
 
 
 def _outcome(number: int, rows: int, labelled: int, item: Mapping[str, Any]) -> VersionOutcome:

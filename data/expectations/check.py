@@ -42,6 +42,11 @@ def check_expectations(
     for expectation in suite.expectations:
         _require_linear(expectation)
     results: list[Mapping[str, Any]] = []
+    if not isinstance(statistics, Statistics):
+        raise InputError(
+            f"check_expectations got {type(statistics).__name__} as statistics",
+            fix='give data.statistics(rows), and rows that expectations need as sources={"data": data.source_of(rows)}',
+        )
     for split in statistics.splits:
         state = statistics.state(split)
         outcomes: dict[int, ExpectationOutcome] = {}

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ...errors import InputError, missing_extra
 from ...progress import Progress, no_progress
+from ..frames import beyond_pandas
 from ..schemas.checks import Expectation
 from ..sources import Source
 from ..stats.accumulator import StatisticsAccumulator
@@ -271,11 +272,18 @@ def _frames(source: Source, state: StatisticsAccumulator, progress: Progress) ->
 def _frame(batch: pa.RecordBatch, state: StatisticsAccumulator) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            name: _series(column, state.columns.get(name))
+            name: _series_of(name, column, state.columns.get(name))
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         },
         copy=False,
     )
+
+
+def _series_of(name: str, array: Any, column: ColumnState | None) -> Any:
+    try:
+        return _series(array, column)
+    except (OverflowError, ValueError) as error:
+        raise beyond_pandas(name, error) from error
 
 
 def _series(array: Any, column: ColumnState | None) -> Any:

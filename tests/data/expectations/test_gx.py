@@ -27,6 +27,7 @@ from drivetrain.data import (
     schema_from_yaml,
     schema_to_expectations,
     schema_to_yaml,
+    source_of,
     statistics,
 )
 from drivetrain.data.expectations.check import check_expectations
@@ -246,6 +247,16 @@ def test_both_ways_agree_on_any_columns(tmp_path: Path, data: list[tuple[Any, ..
     for name in ("float", "int", "tie"):
         wanted += of_numbers(name, -2, 2, [0, 1.0, 3])
     both(source, [*wanted, *of_texts("text", ["A", "b", "12"])])
+
+
+def test_times_that_pandas_has_none_of_are_named() -> None:
+    """And that it takes statistics, where others take rows, too."""
+    rows = pa.table({"day": pa.array([3 * 10**6, 0], pa.int32()).cast(pa.date32())})
+    suite = Suite("days", (expect("column_values_to_be_increasing", column="day"),))
+    with pytest.raises(InputError, match="column 'day' cannot be pandas': year 10183 is out of range"):
+        check_expectations(statistics(rows), suite, {"data": source_of(rows)})
+    with pytest.raises(InputError, match="check_expectations got Table as statistics"):
+        check_expectations(rows, suite)
 
 
 def test_what_statistics_cannot_decide_runs_on_rows(tmp_path: Path) -> None:
