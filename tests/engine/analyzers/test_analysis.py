@@ -59,13 +59,14 @@ def test_split_merge_and_round_trip_change_nothing(rows: list[Any], i: int, j: i
     left = AnalyzerPass.from_bytes(state(rows[:i], rows[i:j]).to_bytes())
     left.merge(AnalyzerPass.from_bytes(state(rows[j:]).to_bytes()))
     assert left.to_bytes() == whole.to_bytes() == state(rows[::-1]).to_bytes()
-    assert left.result()["4"].rows == len(rows)
+    results = left.result()
+    assert results["4"].rows == len(rows)
     kept = np.array([[row[0], row[2]] for row in rows if row[0] is not None and math.isfinite(row[0])])
     if len(kept):
-        spread = finish("covariance", {}, left.result()["5"])
+        spread = finish("covariance", {}, results["5"])
         np.testing.assert_allclose(spread, np.cov(kept.T, ddof=0), rtol=1e-6, atol=1e-3)
     x = np.array([row[0] for row in rows if row[0] is not None and math.isfinite(row[0])])
-    moments, numbers, words, masked = (left.result()[str(i)] for i in range(4))
+    moments, numbers, words, masked = (results[str(i)] for i in range(4))
     if len(x):
         np.testing.assert_allclose(finish("mean", {}, moments), x.mean(), rtol=1e-9, atol=1e-6)
         np.testing.assert_allclose(finish("var", {}, moments), x.var(), rtol=1e-9, atol=1e-3)

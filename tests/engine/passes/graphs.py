@@ -12,7 +12,7 @@ import numpy as np
 from drivetrain.engine.graphs.graph import Graph
 from drivetrain.engine.graphs.nodes import DeviceOp, Tensor
 from drivetrain.engine.lowering.calling import callable_of
-from drivetrain.engine.passes import Pass, optimize
+from drivetrain.engine.passes import Pass, PassReport, optimize
 from drivetrain.engine.tracing.equations import graph_of_jaxpr
 from drivetrain.engine.tracing.primitives import shaped
 
@@ -66,6 +66,11 @@ def close(a: Mapping[str, Any], b: Mapping[str, Any], within: float = 1e-6) -> N
 
 def optimized(graph: Graph, passes: Sequence[Pass] | Pass) -> Graph:
     """The graph after one pass or several; it must be whole, and stay so when they run again."""
+    return optimized_with_reports(graph, passes)[0]
+
+
+def optimized_with_reports(graph: Graph, passes: Sequence[Pass] | Pass) -> tuple[Graph, Sequence[PassReport]]:
+    """As `optimized`, with what each pass did."""
     steps = [passes] if callable(passes) else list(passes)
     made, reports = optimize(graph, steps)
     made.check()
@@ -73,7 +78,7 @@ def optimized(graph: Graph, passes: Sequence[Pass] | Pass) -> Graph:
     assert reports[-1].after == len(made.nodes)
     again, _ = optimize(made, steps)
     assert ops(again) == ops(made), "a second time changes nothing"
-    return made
+    return made, reports
 
 
 def with_updates(graph: Graph, **updates: str) -> Graph:

@@ -48,8 +48,9 @@ def outlined(fn: Callable[..., Any], calls: int) -> Graph:
     simplified = optimized(graph, outline)
     assert ops(simplified)["jit"] == calls
     assert len(simplified.nodes) < len(graph.nodes)
-    same_bits(run(simplified, **COLUMNS), run(graph, **COLUMNS))
-    close(run(simplified, **COLUMNS), {str(at): a for at, a in enumerate(jax.jit(fn)(*COLUMNS.values()))})
+    results = run(simplified, **COLUMNS)
+    same_bits(results, run(graph, **COLUMNS))
+    close(results, {str(at): a for at, a in enumerate(jax.jit(fn)(*COLUMNS.values()))})
     return simplified
 
 
