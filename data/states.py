@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
@@ -40,8 +41,12 @@ def reading_state(kind: str, fix: str) -> Iterator[None]:
     try:
         yield
     except _PARSE_ERRORS as error:
-        cause = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"these bytes are not the {kind} that this release reads: {cause}", fix=fix) from error
+        raise _unreadable(kind, fix, error) from error
+
+
+def _unreadable(kind: str, fix: str, error: Exception) -> InputError:
+    cause = " ".join(str(error).split())[:200] or type(error).__name__
+    return InputError(f"these bytes are not the {kind} that this release reads: {cause}", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class StateFormat:
     lengths: str
     fix: str
 
-    @property
+    @cached_property
     def _header(self) -> struct.Struct:
         return struct.Struct(f"<4sB{self.lengths}")
 
@@ -77,19 +82,24 @@ class StateFormat:
         Raises:
             InputError: The bytes are not such a state, are damaged, or of a version that this release does not read.
         """
-        with reading_state(self.kind, self.fix):
-            if data[:4] != self.magic:
-                raise ValueError(f"they do not begin with {self.magic.decode()}")
-            if len(data) < self._header.size:
-                raise ValueError(_CUT_SHORT)
-            _, version, *lengths = self._header.unpack_from(data)
-            if version != self.version:
-                raise ValueError(f"version {version}, not {self.version}")
-            starts = list(accumulate(lengths, initial=self._header.size))
-            if starts[-1] > len(data):
-                raise ValueError(_CUT_SHORT)
-            view = memoryview(data)
-            yield [view[start:end] for start, end in pairwise([*starts, len(data)])]
+        try:
+            yield self._parts(data)
+        except _PARSE_ERRORS as error:
+            raise _unreadable(self.kind, self.fix, error) from error
+
+    def _parts(self, data: bytes) -> list[memoryview]:
+        if data[:4] != self.magic:
+            raise ValueError(f"they do not begin with {self.magic.decode()}")
+        if len(data) < self._header.size:
+            raise ValueError(_CUT_SHORT)
+        _, version, *lengths = self._header.unpack_from(data)
+        if version != self.version:
+            raise ValueError(f"version {version}, not {self.version}")
+        starts = list(accumulate(lengths, initial=self._header.size))
+        if starts[-1] > len(data):
+            raise ValueError(_CUT_SHORT)
+        view = memoryview(data)
+        return [view[start:end] for start, end in pairwise([*starts, len(data)])]
 
 
 def frame(parts: Sequence[bytes]) -> bytes:
@@ -169,12 +179,12 @@ def array_bytes(array: Any) -> bytes:
 
 
 def nested(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """A part's named arrays as they stand among those of the whole: "prefix.name"."""
+    """A part's named arrays or sums as they stand among those of the whole: "prefix.name"."""
     return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
 def nested_arrays(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The parts' named arrays by the prefix that `nested` gave them; those of the whole itself are left out."""
+    """The parts' named arrays or sums by the prefix that `nested` gave them; those of the whole are left out."""
     parts: dict[str, dict[str, Any]] = {}
     for name, array in arrays.items():
         prefix, dot, rest = name.partition(".")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import cache
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,9 @@ from .row_table import SUMMED, RowTable, joined
 from .rows import SliceRows
 from .slicing import encode_cells
 from .states import Leaves, MetricState
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _STATE: Final = StateFormat("metrics state", b"DTEV", 5, "QQ", "evaluate again")  # JSON, the rows kept, the leaves
 CANDIDATE: Final = "candidate"
@@ -561,7 +565,7 @@ class MetricsAccumulator:
         kept = [[name, values.dtype.str, list(values.shape)] for name, values in rows.items()]
         head = json.dumps(
             {
-                "config": self.config.to_json(),
+                "config": self.config,
                 "models": self.models,
                 "rows": self.rows,
                 "slices": [[spec, list(values)] for spec, values in self._slices.codes],
@@ -572,6 +576,7 @@ class MetricsAccumulator:
                 "problems": self._problems.to_json(),
             },
             sort_keys=True,
+            default=_fields_of,  # of the configuration and what is in it: `asdict` copies all of that first
         ).encode()
         return _STATE.pack(
             head, write_arrays({name: _array(values) for name, values in rows.items()}), write_arrays(arrays)
@@ -654,6 +659,10 @@ def _is_early(state: MetricState) -> bool:
 def _merged(state: MetricState, left: Leaves | None, right: Leaves | None) -> Leaves | None:
     """The leaves of both sides; None where neither has any."""
     return left if right is None else right if left is None else state.merge(left, right)
+
+
+def _fields_of(value: DataclassInstance) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _array(values: NDArray[Any]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from ...data.states import nested, nested_arrays
 from ...errors import InputError, suggest
 from .definitions import Metric, Result
 from .rows import Floats, Labels, SliceRows
@@ -154,11 +155,11 @@ class PerClass(MetricState):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """With the rows, for each class. Names are "class.name", and "class" alone its Σw over positives."""
+        known = nested_arrays(leaves)
         for index in range(rows.prediction.shape[1]):
             decided = OneClass(index)(rows)
-            before = leaves_of(leaves, index) or self.inner.init()
-            after = self.inner.add(before, decided)
-            leaves |= {f"{index}.{name}": leaf for name, leaf in after.items()}
+            after = self.inner.add(known.get(str(index)) or self.inner.init(), decided)
+            leaves |= nested(str(index), after)
             leaves[str(index)] = leaves.get(str(index), 0.0) + self.positives(decided)
         return leaves
 
@@ -166,15 +167,16 @@ class PerClass(MetricState):
         """The rows of both, class by class."""
         if not left or not right:
             return left or right
-        for index in _indices(left):
-            merged = self.inner.merge(leaves_of(left, index), leaves_of(right, index))
-            left |= {f"{index}.{name}": leaf for name, leaf in merged.items()}
-            left[str(index)] = left[str(index)] + right[str(index)]
+        mine, theirs = nested_arrays(left), nested_arrays(right)
+        for index in map(str, _indices(left)):
+            left |= nested(index, self.inner.merge(mine[index], theirs[index]))
+            left[index] = left[index] + right[index]
         return left
 
     def finish(self, leaves: Leaves) -> Any:  # as in MetricState
         """A pair for each class."""
-        return [(leaves[str(index)], self.inner.finish(leaves_of(leaves, index))) for index in _indices(leaves)]
+        known = nested_arrays(leaves)
+        return [(leaves[index], self.inner.finish(known[index])) for index in map(str, _indices(leaves))]
 
     def exact(self, rows: SliceRows) -> Any:  # as in MetricState
         """A pair for each class."""
@@ -194,12 +196,6 @@ def _padded(class_weights: Sequence[float], classes: int) -> list[float]:
 
 def _indices(leaves: Leaves) -> list[int]:
     return sorted(int(name) for name in leaves if name.isdigit())
-
-
-def leaves_of(leaves: Leaves, index: int) -> Leaves:
-    """Of leaves named "INDEX.NAME", those of one class or bucket, by name."""
-    start = f"{index}."
-    return {name.removeprefix(start): leaf for name, leaf in leaves.items() if name.startswith(start)}
 
 
 def average(values: Sequence[Result], weights: Sequence[float] | None = None) -> Result:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
+from ...data.states import nested, nested_arrays
 from .cells import Cells
-from .classes import Decided, PerClass, leaves_of
+from .classes import Decided, PerClass
 from .confidence import Counts
 from .rows import SliceRows
 from .score_table import BINS, ScoreTable, ScoreTally, add_to_bins, bin_middle, bin_of
@@ -258,24 +259,25 @@ class BucketRows(MetricState):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """With further rows. Names are "bucket.name"."""
+        known = nested_arrays(leaves)
         for bucket, part in rows.by_bucket:
             leaves[_ROWS][bucket] += len(part)
-            before = leaves_of(leaves, bucket) or self.inner.init()
-            leaves |= {f"{bucket}.{name}": leaf for name, leaf in self.inner.add(before, part).items()}
+            before = known.get(str(bucket)) or self.inner.init()
+            leaves |= nested(str(bucket), self.inner.add(before, part))
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Merge the inner states bucket by bucket; a bucket that one side lacks is the other's."""
         left[_ROWS] = left[_ROWS] + right[_ROWS]
-        for bucket in range(self.buckets):
-            mine, theirs = leaves_of(left, bucket), leaves_of(right, bucket)
-            merged = self.inner.merge(mine, theirs) if mine and theirs else mine or theirs
-            left |= {f"{bucket}.{name}": leaf for name, leaf in merged.items()}
+        mine = nested_arrays(left)
+        for bucket, theirs in nested_arrays(right).items():
+            left |= nested(bucket, self.inner.merge(mine[bucket], theirs) if bucket in mine else theirs)
         return left
 
     def finish(self, leaves: Leaves) -> Resamples:
         """Draws of buckets, each merged anew from copies of the inner states, as often as drawn."""
-        parts = [leaves_of(leaves, bucket) for bucket in range(self.buckets)]
+        known = nested_arrays(leaves)
+        parts = [known.get(str(bucket), {}) for bucket in range(self.buckets)]
 
         def joined(counts: Counts) -> Any:
             drawn = [

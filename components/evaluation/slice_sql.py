@@ -207,12 +207,7 @@ def _walk(
 
 def _check_function(session: duckdb.DuckDBPyConnection, name: str, what: str, macros: Sequence[str]) -> None:
     """Refuse a function whose value does not follow from its arguments alone; of a macro, what it stands for."""
-    overloads = session.execute(
-        "SELECT DISTINCT function_type, stability, macro_definition, parameters FROM duckdb_functions() "
-        "WHERE function_name = ?",
-        [name],
-    ).fetchall()
-    if not overloads:
+    if (overloads := _overloads().get(name)) is None:
         raise InputError(f"{what}: DuckDB has no function {name!r}", fix="correct its SQL")
     for kind, stability, definition, parameters in overloads:
         if kind == "macro" and name not in macros:
@@ -221,6 +216,18 @@ def _check_function(session: duckdb.DuckDBPyConnection, name: str, what: str, ma
         elif kind == "scalar" and stability == "CONSISTENT" and name not in _OF_THE_SESSION:
             continue
         raise _not_of_a_row(what, f"{name}()")
+
+
+@cache
+def _overloads() -> Mapping[str, Sequence[tuple[Any, ...]]]:
+    """Type, stability, macro definition and parameters of every function, by name: DuckDB takes as long for one."""
+    functions = _session().execute(
+        "SELECT DISTINCT function_name, function_type, stability, macro_definition, parameters FROM duckdb_functions()"
+    )
+    overloads: dict[str, list[tuple[Any, ...]]] = {}
+    for name, *overload in functions.fetchall():
+        overloads.setdefault(name, []).append(tuple(overload))
+    return overloads
 
 
 def _not_of_a_row(what: str, cause: str) -> InputError:

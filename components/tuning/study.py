@@ -199,6 +199,7 @@ class Study:
         """
         self._settings = settings
         self._under_way: dict[int, OptunaTrial] = {}
+        self._outcomes: dict[int, Outcome] = {}  # by Optuna's number of the attempt: each is read once
         try:
             self._open(journal)
             problems = [settings.space.problem_of(trial.hyperparameters) for trial in self.trials() if trial.outcome]
@@ -273,7 +274,9 @@ class Study:
             if result is None and frozen.user_attrs.get(_HERE):
                 killed = _WITH_THE_SEARCH
             kills = before if killed is None else (*before, killed)
-            outcome = None if result is None else Outcome.from_json(result)
+            if result is not None and frozen.number not in self._outcomes:
+                self._outcomes[frozen.number] = Outcome.from_json(result)
+            outcome = self._outcomes.get(frozen.number)
             if outcome is None and len(kills) >= ATTEMPTS:
                 outcome = Outcome("FAILED", reason=f"its process was ended {len(kills)} times: {kills[-1]}")
             latest[number] = Trial(number, self._outside(frozen), outcome, kills)

@@ -52,8 +52,9 @@ class ExactSum:
 
     def copy(self) -> ExactSum:
         """The same sum, which may go on by itself."""
-        twin = ExactSum()
-        twin.merge(self)
+        twin = ExactSum.__new__(ExactSum)  # each of its numbers is set here
+        twin.count, twin._units = self.count, self._units
+        twin._nan, twin._positive, twin._negative = self._nan, self._positive, self._negative
         return twin
 
     def add(self, values: NDArray[np.generic], counts: NDArray[np.integer] | None = None) -> None:

@@ -153,9 +153,10 @@ def test_intervals_are_the_same_through_bytes_and_merges_of_the_same_shards(task
     for left, right in zip(*results, strict=True):
         for kind, intervals in left["intervals"].items():
             for name, interval in intervals.items():
-                # Sums of floats over batches of another size differ in their last bits.
-                same = interval if isinstance(interval, str) else pytest.approx(interval, rel=1e-9, abs=1e-12)
-                assert right["intervals"][kind][name] == same, (left["slice"], kind, name)
+                other_interval = right["intervals"][kind][name]
+                # Sums of floats over batches of another size differ in their last bits, few of them: approx takes long.
+                if other_interval != interval:
+                    assert other_interval == pytest.approx(interval, rel=1e-9, abs=1e-12), (left["slice"], kind, name)
 
 
 def test_summed_slices_have_the_values_of_kept_ones() -> None:
