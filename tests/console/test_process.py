@@ -214,9 +214,8 @@ def test_importing_drivetrain_imports_nothing_heavy() -> None:
 
 def test_a_cached_run_imports_neither_heavy_libraries_nor_the_users_modules(shop: Path) -> None:
     light = (shop / "pipeline.py").read_text().replace("from drivetrain.data import Anomalies as Found, Anomaly\n", "")
-    light = light.replace(
-        "    rows = examples", "    from drivetrain.data import Anomalies as Found, Anomaly\n    rows = examples"
-    )
+    heavy = "    import pyarrow\n    from drivetrain.data import Anomalies as Found, Anomaly\n"
+    light = light.replace("    rows = examples", f"{heavy}    rows = examples")
     (shop / "pipeline.py").write_text(light)
     first, printed = imported_by("run", "shop", "--json")
     assert {"shop.pipeline", "shop.helper", "pyarrow"} <= first

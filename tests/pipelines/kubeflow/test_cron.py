@@ -92,9 +92,9 @@ def test_the_six_fields_in_utc_name_the_moments_of_the_five_at_an_offset(
 def test_what_is_refused_has_times_or_days_that_move(text: str, offset: timedelta, start: datetime) -> None:
     """A refusal is never of what stays on its days with whole hours."""
     _, refused = _tried(text, offset)
-    if refused and "no such date" not in refused:
-        moments = list(islice(_local(text, start, offset), 2000))
-        assert {(at + offset).date() - at.date() for at in moments} != {timedelta(0)} or "different hours" in refused
+    if refused and "no such date" not in refused and "different hours" not in refused:
+        shifts = ((at + offset).date() - at.date() for at in islice(_local(text, start, offset), 2000))
+        assert next(shifts, timedelta(1)) or any(shifts)  # there is no moment, or not all stay on their days
 
 
 @pytest.mark.parametrize(
