@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -24,12 +23,19 @@ WIDTH, BATCH, DEPTH = 512, 64, 4
 MODULE = "drivetrain.engine.training.memory"
 
 
-@pytest.fixture
-def run(tmp_path: Path, problem: ModuleType) -> TrainingRun:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> TrainingRun:
+    """Two epochs of a dispatch each."""
     values = np.arange(256, dtype=np.float32) / 256
-    content = problem.write(tmp_path, {"train": pa.table({"x": values, "y": values})})
+    content = problem.write(tmp_path_factory.mktemp("memory"), {"train": pa.table({"x": values, "y": values})})
     specs = {"x": FieldSpec("float32"), "y": FieldSpec("float32")}
-    return TrainingRun(specs, content, epochs=DEPTH * 2, batch_size=BATCH, depth=DEPTH, eval_split=None)
+    return TrainingRun(specs, content, epochs=2, batch_size=BATCH, depth=DEPTH, eval_split=None)
+
+
+@pytest.fixture(scope="module")
+def planned(run: TrainingRun) -> Mapping[str, int]:
+    """The bytes of a training, by part."""
+    return fit(run).memory
 
 
 def wide(width: int) -> Model:
@@ -50,13 +56,12 @@ def fit(run: TrainingRun, width: int = WIDTH, callbacks: tuple[Callback, ...] = 
     )
 
 
-def test_a_step_is_planned(run: TrainingRun) -> None:
-    memory = fit(run).memory
+def test_a_step_is_planned(planned: Mapping[str, int]) -> None:
     parameters = 4 * (WIDTH + WIDTH**2)
-    assert memory["state"] == pytest.approx(3 * parameters, abs=100)  # with Adam's two moments; and some counters
-    assert memory["batches"] % (2 * BATCH * 4) == 0
+    assert planned["state"] == pytest.approx(3 * parameters, abs=100)  # with Adam's two moments; and some counters
+    assert planned["batches"] % (2 * BATCH * 4) == 0
     # At least the gradients and one layer's activations, at most some copies of all.
-    assert parameters < memory["intermediate"] < 6 * parameters
+    assert parameters < planned["intermediate"] < 6 * parameters
 
 
 @pytest.mark.parametrize(
@@ -70,18 +75,21 @@ def test_a_step_is_planned(run: TrainingRun) -> None:
     ],
 )
 def test_what_a_device_cannot_hold_is_refused_before_the_first_step(
-    run: TrainingRun, monkeypatch: pytest.MonkeyPatch, limit: Callable[[Any], int], message: str
+    run: TrainingRun,
+    planned: Mapping[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: Callable[[Any], int],
+    message: str,
 ) -> None:
     class Steps(Callback):
         def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
             raise AssertionError("a step ran")
 
-    whole = fit(run).memory
-    monkeypatch.setattr(f"{MODULE}.total_memory", lambda: limit(whole))
+    monkeypatch.setattr(f"{MODULE}.total_memory", lambda: limit(planned))
     with pytest.raises(InputError, match=message) as refused:
         fit(run, callbacks=(Steps(),))
     assert "batch_size" in str(refused.value.fix)
-    monkeypatch.setattr(f"{MODULE}.total_memory", lambda: sum(whole.values()))
+    monkeypatch.setattr(f"{MODULE}.total_memory", lambda: sum(planned.values()))
     assert fit(run).steps
 
 
