@@ -330,7 +330,7 @@ def test_deadlines_are_the_clients(client: Client, served: Served) -> None:
     asked = served.models.asked[-1]
     assert asked.model.name == "slow"
     assert asked.deadline is not None
-    with grpc_running(served.models, timeout_seconds=0.3) as impatient:
+    with grpc_running(served.models, timeout_seconds=0.1) as impatient:
         assert impatient.code(PREDICT, request, timeout=60)[0] == "DEADLINE_EXCEEDED"
 
 

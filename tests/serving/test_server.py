@@ -314,7 +314,8 @@ def test_bad_rows_among_good_ones_fail_alone(server: RunningServer) -> None:
             assert answer["predictions"][0] == pytest.approx(scores[at], abs=1e-6)
 
 
-def test_the_client_and_the_command(server: RunningServer, tmp_path: Path) -> None:
+def test_the_client_and_the_command(server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivetrain.serving.client_steps._FIRST_WAIT", 0.01)
     scores = expected(1, HIDDEN)
     with Client(server.address, "net") as client:
         prediction = client.predict(ROWS[:5])
