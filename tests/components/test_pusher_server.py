@@ -255,7 +255,7 @@ from pathlib import Path
 from drivetrain.components import Pusher
 from drivetrain.metadata import Model
 from drivetrain.components import rollout
-rollout._LOOK_SECONDS = 0.05
+rollout._LOOK_SECONDS, rollout._FIRST_ANSWER = 0.05, 600.0
 model = Model.new()
 model.content.rmdir()
 model.content.symlink_to(sys.argv[1])
