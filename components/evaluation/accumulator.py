@@ -58,14 +58,16 @@ class MetricsAccumulator:
         config: What to measure. With queries, all documents of one must be in one shard, or no slice may have more
             than `exact_rows` rows.
         baseline: Whether the batches hold the baseline's predictions as well.
+        plots: Whether anything is drawn. The bytes of a state without plots are read by `load` of another without.
     """
 
-    def __init__(self, config: EvaluationConfig, baseline: bool = False) -> None:
+    def __init__(self, config: EvaluationConfig, baseline: bool = False, *, plots: bool = True) -> None:
         self.config = config
+        self.plots = plots
         self.models = (CANDIDATE, BASELINE) if baseline else (CANDIDATE,)
         self.rows = 0
         self._metrics: dict[str, Metric] = config.measures
-        self._plots = plots_of(config.task, self._metrics)
+        self._plots = plots_of(config.task, self._metrics) if plots else {}
         # Metrics whose states are equal share one. Only the overall slice, the first of all specs, is drawn.
         states = dict.fromkeys(metric.state for metric in self._metrics.values())
         states |= dict.fromkeys(bucketed_states(config, self._metrics).values())
@@ -601,7 +603,7 @@ class MetricsAccumulator:
             InputError: The bytes are not such a state.
         """
         with _STATE.unpack(data) as (head, rows, leaves):
-            empty = type(self)(self.config, baseline=len(self.models) > 1)
+            empty = type(self)(self.config, baseline=len(self.models) > 1, plots=self.plots)
             return empty._restored(json.loads(bytes(head)), read_arrays(rows), read_arrays(leaves))
 
     def _restored(self, head: Mapping[str, Any], rows: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:

@@ -442,7 +442,7 @@ def _by_losses(
 
 def _measure(config: EvaluationConfig, table: pa.Table) -> Sequence[Mapping[str, Any]]:
     """The metrics of scored rows with labels, by slice."""
-    accumulator = MetricsAccumulator(config)
+    accumulator = MetricsAccumulator(config, plots=False)
     for batch in table.combine_chunks().to_batches():
         accumulator.add_batch(batch)
     slices: Sequence[Mapping[str, Any]] = accumulator.result()["slices"]

@@ -71,6 +71,7 @@ def importances(
     """
     (name,) = config.measures
     sign = -1.0 if config.measures[name].direction == "lower" else 1.0
+    config = replace(config, confidence=None)
     before = _measured(scored, scorer(rows), config, name)
     if not before:
         raise InputError(
@@ -108,7 +109,7 @@ def _measured(
     column: Any = pa.array(scores) if scores.ndim == 1 else pa.FixedSizeListArray.from_arrays(
         pa.array(np.ascontiguousarray(scores).reshape(-1)), scores.shape[1]
     )  # fmt: skip
-    accumulator = MetricsAccumulator(replace(config, confidence=None))
+    accumulator = MetricsAccumulator(config, plots=False)
     for batch in scored.append_column(CANDIDATE, column).combine_chunks().to_batches():
         accumulator.add_batch(batch)
     slices = accumulator.result()["slices"]

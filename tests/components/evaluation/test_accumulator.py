@@ -159,6 +159,22 @@ def test_intervals_are_the_same_through_bytes_and_merges_of_the_same_shards(task
                     assert other_interval == pytest.approx(interval, rel=1e-9, abs=1e-12), (left["slice"], kind, name)
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_metrics_are_the_same_without_plots(task: Task) -> None:
+    """Also where a plot alone needs rows in order, or a state that no metric has; through bytes, too."""
+    config = EvaluationConfig(
+        "y", "p", slices=[["c"]], metrics=every(task)[:3], task=task, query=query_of(task),
+        exact_rows=99 if task == "ranking" else 0,
+    )  # fmt: skip
+    drawing, plain = (MetricsAccumulator(config, baseline=True, plots=plots) for plots in (True, False))
+    for accumulator in (drawing, plain):
+        accumulator.add_batch(rows_of(task, 1, 60))
+    expected, bare = drawing.result(), plain.result()
+    assert bare["plots"] == {"candidate": {}, "baseline": {}}
+    assert {**bare, "plots": expected["plots"]} == expected
+    assert MetricsAccumulator(config, baseline=True, plots=False).load(plain.to_bytes()).result() == bare
+
+
 def test_summed_slices_have_the_values_of_kept_ones() -> None:
     """But for curves, which come from bins."""
     for task in TASKS[:-1]:  # tests/components/evaluation/test_ranking.py has the last
