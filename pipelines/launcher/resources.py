@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...errors import InputError
 
@@ -71,8 +71,7 @@ class ResourceUse:
         return max(0.0, self.thread_seconds - before)
 
 
-@dataclass(frozen=True)
-class _Counters:
+class _Counters(NamedTuple):
     """What the operating system has counted by a moment.
 
     Attributes:

@@ -17,9 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...digest import digest
 from ...errors import BuildError, InputError
@@ -41,8 +40,7 @@ _ROUNDING: Final = 1e-9
 """What ten times 0.1 cores may be more than one."""
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(NamedTuple):
     """What runs share.
 
     Attributes:
@@ -54,8 +52,7 @@ class Capacity:
     memory: int
 
 
-@dataclass(frozen=True)
-class SlotRequest:
+class SlotRequest(NamedTuple):
     """What a task has of the machine, or waits for.
 
     Attributes:
@@ -210,7 +207,7 @@ class _Pool:
                 requests = self._living(request)
                 going, lacking = queue(requests, self._there)
                 if request in going:
-                    granted = replace(request, is_granted=True)
+                    granted = request._replace(is_granted=True)
                     with suppress(FileNotFoundError):  # somebody emptied the folder, and may grant too much
                         (self._folder / request.file_name).rename(self._folder / granted.file_name)
                     return granted

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ class Machine:
         going, lacking = queue(self.requests, THERE)
         assert not {*going} & lacking.keys()
         assert len(going) + len(lacking) == sum(not each.is_granted for each in self.requests)
-        self.requests = [replace(each, is_granted=True) if each in going else each for each in self.requests]
+        self.requests = [each._replace(is_granted=True) if each in going else each for each in self.requests]
         self.order += going
         held = [each for each in self.requests if each.is_granted]
         assert sum(each.cpus for each in held) <= 4 + 1e-6
@@ -76,8 +75,8 @@ class Machine:
 
     def end(self, which: int) -> None:
         """One of those that are at work, counted from who began first."""
-        held = [each for each in self.order if replace(each, is_granted=True) in self.requests]
-        self.requests.remove(replace(held[which % len(held)], is_granted=True))
+        held = [each for each in self.order if each._replace(is_granted=True) in self.requests]
+        self.requests.remove(held[which % len(held)]._replace(is_granted=True))
         self.grant()
 
     @property

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.pipelines.project.spans import parse
+from drivetrain.pipelines.project.spans import SpanPattern, parse
 from drivetrain.pipelines.scheduler.listings import SpanListings
 from hypothesis import given
 from hypothesis import strategies as st
 
-PATTERNS = (
+PATTERNS = [parse(text) for text in (
     "data/{SPAN}.csv", "data/*/{SPAN}.csv", "*/[ab]/{SPAN}-{VERSION}.csv", "data/{YYYY}-{MM}-{DD}/*.csv",
     "data/{SPAN}/part.csv", "./data/{SPAN:2}.csv", "data/.hidden/{SPAN}.csv", "{SPAN}.csv",
-)  # fmt: skip
+)]  # fmt: skip
 NAMES = ("1.csv", "2.csv", "11.csv", "1-1.csv", "1-2.csv", "x.csv", "part.csv", ".3.csv", "99999999999999999999.csv")
 FOLDERS = (
     "",
@@ -43,12 +43,11 @@ operations = st.lists(
 )
 
 
-def by_glob(pattern: str, folder: Path) -> list[tuple[int, int | None]]:
-    parsed = parse(pattern)
+def by_glob(pattern: SpanPattern, folder: Path) -> list[tuple[int, int | None]]:
     newest: dict[int, int | None] = {}
-    for path in glob.glob(parsed.filled({}), root_dir=folder):  # noqa: PTH207 - as `dt.files` does
+    for path in glob.glob(pattern.filled({}), root_dir=folder):  # noqa: PTH207 - as `dt.files` does
         try:
-            read = parsed.read(path) if (folder / path).is_file() else None
+            read = pattern.read(path) if (folder / path).is_file() else None
         except InputError:
             continue
         if read is not None and read[0] < 1 << 63:
@@ -92,7 +91,7 @@ def test_what_is_listed_is_what_glob_finds(steps: list[tuple[str, str, str]], ha
                     times[path] = moment + number * 10**9
                     os.utime(path, ns=(times[path], times[path]))
             for pattern in PATTERNS:
-                assert list(listings.newest(parse(pattern), [folder])) == by_glob(pattern, folder), pattern
+                assert list(listings.newest(pattern, [folder])) == by_glob(pattern, folder), pattern.text
 
 
 def test_the_first_folder_that_has_any_and_absolute_patterns(tmp_path: Path) -> None:
