@@ -91,14 +91,22 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> tup
     return transformed
 
 
-def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformGraph]) -> None:
+@pytest.fixture(scope="module")
+def base(inputs: tuple[Examples, TransformGraph]) -> tuple[Model, Trained]:
+    """What Trainer makes of three epochs, and what the user's function returned to it."""
     kept: list[Trained] = []
 
     def fn(run: TrainingRun) -> Trained:
         kept.append(train(run))
         return kept[0]
 
-    model = Trainer(*inputs, fn=fn, epochs=3, batch_size=100, hyperparameters={"rate": 0.1})
+    return Trainer(*inputs, fn=fn, epochs=3, batch_size=100, hyperparameters={"rate": 0.1}), kept[0]
+
+
+def test_the_bundle_predicts_what_was_trained(
+    inputs: tuple[Examples, TransformGraph], base: tuple[Model, Trained]
+) -> None:
+    model, trained = base
     assert isinstance(model, Model)
     bundle = engine.Bundle.load(model.content)
     assert set(bundle.signatures["predict"].inputs) == {"delay", "carrier"}
@@ -110,7 +118,7 @@ def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformG
     arrays = {name: next(batches).column(0).to_numpy() for name, batches in features.items()}
     label = arrays.pop("late")
     first = len(label)  # the first part holds half of the rows
-    expected = kept[0].predict(kept[0].apply(kept[0].params, arrays))["probability"]
+    expected = trained.predict(trained.apply(trained.params, arrays))["probability"]
     np.testing.assert_allclose(predicted[:first], expected, atol=1e-5)
     assert np.mean((predicted[:first] > 0.5) == label) > 0.75
 
@@ -128,25 +136,27 @@ def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformG
     assert "eval split" in page
 
 
-def test_a_warm_start_begins_with_another_models_arrays(inputs: tuple[Examples, TransformGraph]) -> None:
+def test_a_warm_start_begins_with_another_models_arrays(
+    inputs: tuple[Examples, TransformGraph], base: tuple[Model, Trained], tmp_path: Path
+) -> None:
+    model, trained = base
     kept: list[Trained] = []
 
     def fn(run: TrainingRun) -> Trained:
         kept.append(train(run))
-        return kept[-1]
+        return kept[0]
 
-    base = Trainer(*inputs, fn=fn, batch_size=100)
-    Trainer(*inputs, base_model=base, fn=fn, batch_size=100, seed=7, hyperparameters={"rate": 0.0})
-    jax.tree.map(np.testing.assert_array_equal, kept[1].params, kept[0].params)
+    Trainer(*inputs, base_model=model, fn=fn, batch_size=100, seed=7, hyperparameters={"rate": 0.0})
+    jax.tree.map(np.testing.assert_array_equal, kept[0].params, trained.params)
     notes: list[str] = []
     shapes: Any = jax.eval_shape(
         lambda: {
-            **kept[0].params,
+            **trained.params,
             "carrier": {"embedding": np.zeros((9, 1), np.float32)},
             "more": np.zeros(2, np.float32),
         }
     )
-    saved = read_variables(base.content, base.extra)
+    saved = read_variables(model.content, model.extra)
     arrays = fitting(saved, shapes, notes.append)
     assert set(arrays) == {"model/delay/bias", "model/delay/kernel"}
     assert re.fullmatch(
@@ -158,9 +168,9 @@ def test_a_warm_start_begins_with_another_models_arrays(inputs: tuple[Examples, 
         InputError, match="base model has no array that this model begins with: model/dense is not in it"
     ):
         fitting(saved, {"dense": shapes["more"]}, notes.append)
-    (base.extra / FILE).write_bytes(b"nothing")
+    (tmp_path / FILE).write_bytes(b"nothing")
     with pytest.raises(InputError, match=f"{FILE} is damaged"):
-        read_variables(base.content, base.extra)
+        read_variables(model.content, tmp_path)
 
 
 def test_a_model_with_state_is_exported_with_it(inputs: tuple[Examples, TransformGraph]) -> None:
