@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from drivetrain.engine.models import GREEDY, Decoder, Sampling, TransformerSize, generate
+from drivetrain.engine.training.random_streams import random_streams
 from drivetrain.engine.transform.rowwise import check_rowwise
 from drivetrain.errors import InputError
 from flax import nnx
@@ -27,7 +28,7 @@ DRAWN = Sampling(temperature=0.7, top_k=9, top_p=0.95)
 
 @pytest.fixture(scope="module")
 def decoder(lively: Lively) -> Decoder:
-    model: Decoder = lively(lambda: Decoder(SIZE, rngs=nnx.Rngs(0)))
+    model: Decoder = lively(lambda: Decoder(SIZE, rngs=random_streams(0)))
     return model
 
 
@@ -63,7 +64,7 @@ def recomputed(
 def test_greedy_tokens_are_those_that_everything_computed_again_gives(
     lively: Lively, prompts: tuple[jax.Array, jax.Array], positions: Any
 ) -> None:
-    decoder = lively(lambda: Decoder(SIZE, positions=positions, rngs=nnx.Rngs(0)))
+    decoder = lively(lambda: Decoder(SIZE, positions=positions, rngs=random_streams(0)))
     generated = generate(decoder, *prompts, COUNT)
     expected = recomputed(decoder, *prompts)
     np.testing.assert_array_equal(generated.tokens, expected)
@@ -148,7 +149,7 @@ def test_one_program_serves_all_lengths(
 @pytest.mark.slow
 def test_nothing_is_dropped(prompts: tuple[jax.Array, jax.Array]) -> None:
     size = TransformerSize(17, length=SIZE.length, width=16, layers=1, heads=2, dropout=0.9)
-    decoder = nnx.jit(lambda: Decoder(size, rngs=nnx.Rngs(0)))()
+    decoder = nnx.jit(lambda: Decoder(size, rngs=random_streams(0)))()
     first = generate(decoder, *prompts, COUNT)
     decoder.eval()  # type: ignore[no-untyped-call]
     np.testing.assert_array_equal(first.tokens, generate(decoder, *prompts, COUNT).tokens)
@@ -209,7 +210,9 @@ def test_samplings_that_cannot_be_are_refused(change: dict[str, Any], message: s
 
 def test_what_cannot_be_generated_is_refused(lively: Lively) -> None:
     decoder = lively(
-        lambda: Decoder(TransformerSize(5, length=8, width=4, layers=1, heads=1), positions="learned", rngs=nnx.Rngs(0))
+        lambda: Decoder(
+            TransformerSize(5, length=8, width=4, layers=1, heads=1), positions="learned", rngs=random_streams(0)
+        )
     )
     prompts, lengths = jnp.zeros((1, 4), jnp.int32), jnp.array([4])
     with pytest.raises(InputError, match="count is 0"):

@@ -25,6 +25,7 @@ from drivetrain.engine.models import (
 from drivetrain.engine.models.transformer import SelfAttention, rotated
 from drivetrain.engine.training.input import from_arrays
 from drivetrain.engine.training.model import nnx_model
+from drivetrain.engine.training.random_streams import random_streams
 from drivetrain.errors import InputError
 from drivetrain.tests.golden.transformers_oracle import CLASSES, SIZES, weight
 from flax import nnx
@@ -114,7 +115,7 @@ def outputs(module: Any, *inputs: Any, **named: Any) -> Any:
 
 def filled(build: Callable[[nnx.Rngs], Any], weights: Mapping[str, Any]) -> Any:
     """A module with these parameters, all of them."""
-    graph, state = nnx.split(nnx.eval_shape(lambda: build(nnx.Rngs(0))))
+    graph, state = nnx.split(nnx.eval_shape(lambda: build(random_streams(0))))
     shapes = jax.tree.map(jnp.shape, nnx.to_pure_dict(state))
     assert shapes == jax.tree.map(jnp.shape, dict(weights))
     nnx.replace_by_pure_dict(state, jax.tree.map(jnp.asarray, dict(weights)))
@@ -152,7 +153,7 @@ def test_the_decoder_is_transformers_gpt_2() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_is_flaxs(lively: Lively, causal: bool) -> None:
-    attention = lively(lambda: SelfAttention(SIZE, causal=causal, rotary=False, rngs=nnx.Rngs(0)))
+    attention = lively(lambda: SelfAttention(SIZE, causal=causal, rotary=False, rngs=random_streams(0)))
     theirs = lively(lambda: nnx.MultiHeadAttention(SIZE.heads, SIZE.width, decode=False, rngs=nnx.Rngs(0)))
     kernel, bias = attention.projection.kernel[...], attention.projection.bias[...]
     for number, layer in enumerate((theirs.query, theirs.key, theirs.value)):
@@ -184,10 +185,10 @@ def parameters(build: Callable[[], Any]) -> int:
 @pytest.mark.slow
 def test_sizes_are_those_of_bert_and_gpt_2() -> None:
     # What transformers counts of bert-large-uncased, bert-base-uncased and gpt2.
-    assert parameters(lambda: MaskedLanguageModel(BERT_LARGE, rngs=nnx.Rngs(0))) == 335_174_458
-    assert parameters(lambda: MaskedLanguageModel(BERT_BASE, rngs=nnx.Rngs(0))) == 109_514_298
+    assert parameters(lambda: MaskedLanguageModel(BERT_LARGE, rngs=random_streams(0))) == 335_174_458
+    assert parameters(lambda: MaskedLanguageModel(BERT_BASE, rngs=random_streams(0))) == 109_514_298
     small = TransformerSize(50_257, length=1024, width=768, layers=12, heads=12)
-    assert parameters(lambda: Decoder(small, positions="learned", rngs=nnx.Rngs(0))) == 124_439_808
+    assert parameters(lambda: Decoder(small, positions="learned", rngs=random_streams(0))) == 124_439_808
 
 
 def packed() -> tuple[list[list[int]], dict[str, Any]]:
@@ -207,7 +208,7 @@ def packed() -> tuple[list[list[int]], dict[str, Any]]:
 )
 def test_packed_sequences_are_as_separate_ones(lively: Lively, kind: Any) -> None:
     build = partial(Encoder, SIZE) if kind == "encoder" else partial(Decoder, SIZE, positions=kind)
-    model = lively(lambda: build(rngs=nnx.Rngs(0)))
+    model = lively(lambda: build(rngs=random_streams(0)))
     sequences, batch = packed()
     results = np.asarray(outputs(model, **batch))
     ids, tokens = np.asarray(batch["segment_ids"]), np.asarray(batch["tokens"])
@@ -225,7 +226,7 @@ def test_packed_sequences_are_as_separate_ones(lively: Lively, kind: Any) -> Non
 
 @pytest.mark.slow
 def test_padding_changes_nothing(lively: Lively) -> None:
-    model = lively(lambda: Encoder(SIZE, rngs=nnx.Rngs(0)))
+    model = lively(lambda: Encoder(SIZE, rngs=random_streams(0)))
     tokens, mask = INPUTS["tokens"], INPUTS["segment_ids"]
     results = outputs(model, tokens, segment_ids=mask)
     others = outputs(model, jnp.where(mask == 1, tokens, 5), segment_ids=mask)
@@ -286,9 +287,9 @@ def test_dropout_is_of_training_alone() -> None:
 def test_half_precision_is_kept_throughout(lively: Lively) -> None:
     builds = (MaskedLanguageModel, partial(SequenceClassifier, classes=2), Decoder)
     for build in builds:
-        model = nnx.eval_shape(lambda build=build: build(SIZE, rngs=nnx.Rngs(0)))
+        model = nnx.eval_shape(lambda build=build: build(SIZE, rngs=random_streams(0)))
         assert jax.eval_shape(outputs, _halved(model), INPUTS["tokens"]).dtype == jnp.bfloat16
-    model = lively(lambda: Decoder(SIZE, rngs=nnx.Rngs(0)))
+    model = lively(lambda: Decoder(SIZE, rngs=random_streams(0)))
     whole, half = (np.asarray(outputs(each, INPUTS["tokens"]), np.float32) for each in (model, _halved(model)))
     assert 0 < np.abs(half - whole).mean() < 0.05 * np.abs(whole).mean()
 
@@ -307,7 +308,7 @@ def _halved(model: Any) -> Any:
 @pytest.mark.parametrize("length", [16, 512])
 def test_flops_are_those_that_xla_counts(length: int) -> None:
     size = TransformerSize(2000, length=length, width=512, layers=2, heads=4)
-    graph, params = nnx.split(nnx.eval_shape(lambda: Decoder(size, positions="learned", rngs=nnx.Rngs(0))))
+    graph, params = nnx.split(nnx.eval_shape(lambda: Decoder(size, positions="learned", rngs=random_streams(0))))
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)  # type: ignore[no-untyped-call]
     lowered = jax.jit(lambda params, tokens: nnx.merge(graph, params)(tokens)).lower(params, tokens)
     analysis = lowered.compile().cost_analysis()
@@ -340,7 +341,7 @@ def test_sizes_that_cannot_be_are_refused(changes: dict[str, Any], message: str)
 def test_what_no_position_is_for_is_refused() -> None:
     tokens = jnp.zeros((1, SIZE.length + 1), jnp.int32)
     for build in (Encoder, partial(Decoder, positions="learned")):
-        model = nnx.eval_shape(lambda build=build: build(SIZE, rngs=nnx.Rngs(0)))
+        model = nnx.eval_shape(lambda build=build: build(SIZE, rngs=random_streams(0)))
         with pytest.raises(InputError, match="rows of 13 tokens, and positions for 12"):
             model(tokens)
     with pytest.raises(InputError, match="heads are 3 wide"):
