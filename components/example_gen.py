@@ -50,12 +50,11 @@ def ExampleGen(
     """Read rows and divide them into splits, the same way every time.
 
     Args:
-        data: A path, a glob pattern, a URI (`s3://…`, `https://…`) or a packaged data set: CSV, Parquet, JSON lines,
-            Avro, TFRecords of tf.Example or images by the files' names, see `data.open_files`; several files are read
-            in the order of their paths. Or the rows of a query, `dt.query(…)`. Or, outside a pipeline, a table in
-            memory. Or splits that are divided already: name to any of these, all files or all tables, e.g.
-            `{"train": "a/*.csv", "eval": "b/*.csv"}`. Patterns may name spans, see `dt.files`; those of several splits
-            must then find the same span and version.
+        data: A path, a glob pattern, a URI (`s3://…`, `https://…`) or a packaged data set: CSV, Parquet, images or any
+            other format of `data.open_files`, by the files' names; several files are read in the order of their paths.
+            Or the rows of a query, `dt.query(…)`. Or, outside a pipeline, a table in memory. Or splits that are divided
+            already: name to any of these, all files or all tables, e.g. `{"train": "a/*.csv", "eval": "b/*.csv"}`.
+            Patterns may name spans, see `dt.files`; those of several splits must then find the same span and version.
         splits: Name and share of each split, in order. A row's place is decided by a hash of what it holds, so equal
             rows stay together.
         split_by: The column that decides instead of the whole row: rows equal in it stay together.

@@ -254,13 +254,13 @@ def footer_of(path: str) -> LogFooter:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from ..data.sources import damaged_parquet
+    from ..data.sources import damaged_file
     from ..serving.log_files import FOOTER, LogFooter
 
     try:
         metadata = pq.read_metadata(path).metadata or {}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
-        raise damaged_parquet(path, error) from error
+        raise damaged_file(path, error) from error
     try:
         return LogFooter.from_bytes(metadata[FOOTER])
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -131,7 +131,7 @@ class ParquetShard:
                         raise changed_in_use(self.path)
                     yield restore(batch, schema, dictionaries=dictionaries)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise damaged_parquet(self.path, error) from error
+            raise damaged_file(self.path, error) from error
 
 
 class _Footers:
@@ -196,7 +196,7 @@ def open_parquet(paths: Sequence[Path | str]) -> Source:
                 file_schema = None if written == before else normal_schema(written, path)
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
-            raise damaged_parquet(path, error) from error
+            raise damaged_file(path, error) from error
         if file_schema is not None:
             schema = file_schema if schema is None else unify(schema, str(paths[0]), file_schema, path)
             before = written
@@ -211,14 +211,14 @@ def changed_in_use(path: str) -> InputError:
     return InputError(f"{path} changed while in use", fix="start again, and do not write to it meanwhile")
 
 
-def damaged_parquet(path: str, error: Exception) -> InputError:
-    """The one error for a Parquet file that cannot be read."""
+def damaged_file(path: str, error: Exception, kind: str = "Parquet") -> InputError:
+    """The one error for a file that pyarrow cannot read: it is gone, damaged, or has a type that does not fit."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"{path} does not exist", fix="check the path")
     cause = str(error).splitlines()[0][:200]
     if isinstance(error, UnfitError):
         return InputError(f"{path}: {cause}", fix="write all files with one type that holds every value")
-    return InputError(f"{path}: not a whole Parquet file ({cause})", fix="write or copy the file again")
+    return InputError(f"{path}: not a whole {kind} file ({cause})", fix="write or copy the file again")
 
 
 def unify(

@@ -381,6 +381,8 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
             start = at + len(text[at:]) - len(text[at:].lstrip())
+            if text[start] == '"':
+                raise _error(text, start, "this is not understood", "put texts in single quotes: 'FAILED'")
             unclosed = text[start] == "'"
             raise _error(text, start, "a text has no closing '" if unclosed else "this is not understood")
         tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ...data import source_of
 from ...data.frames import frame
-from ...data.sources import damaged_parquet
+from ...data.sources import damaged_file
 from ...data.types import is_list
 from ...errors import InputError, suggest
 from ...redaction import printable
@@ -496,7 +496,7 @@ def _read(path: str, footer: LogFooter, key: str, prediction: str) -> pa.Table:
     try:
         rows = pq.ParquetFile(path).read(columns=list(dict.fromkeys(columns.values())))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
-        raise damaged_parquet(path, error) from error
+        raise damaged_file(path, error) from error
     return pa.table({name: rows[column] for name, column in columns.items()})
 
 

@@ -35,8 +35,8 @@ def open_files(
 ) -> Source:
     """One source over files of one format, which follows from their names, in this order.
 
-    The formats: CSV, Parquet, JSON lines, Avro, TFRecord, images (`formats.FORMATS`). What each makes of its values is
-    said in its module, e.g. `jsonl_files`. A URI (`s3://…`, `https://…`) is fetched first, see `remote`.
+    The formats are those of `formats.FORMATS`: CSV, Parquet, images, …. What each makes of its values is said in its
+    module, e.g. `jsonl_files`. A URI (`s3://…`, `https://…`) is fetched first, see `remote`.
 
     Args:
         paths: A file, or several, all of one format, with the same columns; column types are unified over all of them.

@@ -103,9 +103,10 @@ def reference(fn: Fn, project: Path | None) -> FunctionRef:
         return FunctionRef(project if inside or not _installed(module) else None, fn)
     name, module = getattr(fn, "__qualname__", ""), getattr(fn, "__module__", "")
     if "<" in name or "." in name or not name or module == "__main__":
+        script = " other than the script that runs" if module == "__main__" else ""
         raise BuildError(
             f"{name or fn!r} cannot be named from another process",
-            fix="define it at the top of a module of the project and pass it, or its name as 'module:attribute'",
+            fix=f"define it at the top of a module of the project{script} and pass it, or its name as 'module:attribute'",
         )
     if project is not None and module.startswith(f"{package_name(project)}."):
         return FunctionRef(project, f"{module.partition('.')[2]}:{name}")

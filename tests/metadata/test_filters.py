@@ -327,6 +327,7 @@ def test_what_nothing_can_be_sorted_by_is_no_order(store: MetadataStore) -> None
         ("state.x = 'a'", "no field 'state.x'"),
         ("state = 'a'; DROP TABLE artifact", "this is not understood, at character 12"),
         ("state = 'a' -- x", "this is not understood"),
+        ('state = "a"', r"this is not understood, at character 9, '\"a\"'\n.*single quotes"),
         ("property.by like 3", "a text in quotes is wanted"),
         (f"property.by like '{'x' * 10_001}'", "a pattern has 10,000 characters at most"),
         ('property."a = 1', "this is not understood"),

@@ -211,9 +211,9 @@ def test_a_new_object_store_is_one_line_in_one_file(tmp_path: Path, monkeypatch:
         payloads.close()
 
 
-def test_the_schemes_that_may_hold_artifacts_are_those_of_the_last_release() -> None:
-    allowed = [name for name, scheme in SCHEMES.items() if scheme.artifacts]
-    assert allowed == [
+def test_what_could_hold_artifacts_in_the_last_release_still_can() -> None:
+    allowed = {name for name, scheme in SCHEMES.items() if scheme.artifacts}
+    assert allowed >= {
         "abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "memory", "oci", "oss", "s3", "s3a", "sftp",
         "smb", "ssh", "webhdfs",
-    ]  # fmt: skip
+    }  # fmt: skip
