@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -28,28 +28,33 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetadataStore]:
+    with MetadataStore.open(tmp_path_factory.mktemp("uris") / "metadata.db") as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("uri", BAD)
-def test_bad_uris_are_refused_everywhere(tmp_path: Path, uri: str) -> None:
+def test_bad_uris_are_refused_everywhere(tmp_path: Path, store: MetadataStore, uri: str) -> None:
     root = tmp_path / "root"
     (root / "ok").mkdir(parents=True)
     (tmp_path / "secret").mkdir()
     payloads = LocalPayloads(root)
     staged = payloads.stage("Node", "uid", "out")
-    with MetadataStore.open(tmp_path / "metadata.db") as store:
-        execution = store.start("Make")
-        for call in (
-            lambda: check_uri(uri),
-            lambda: resolve_uri(root, uri),
-            lambda: payloads.path(uri),
-            lambda: payloads.publish(staged, uri),
-            lambda: payloads.remove(uri),
-            lambda: payloads.problems(uri),
-            lambda: payloads.present(uri),
-            lambda: payloads.stage(uri, "uid", "out"),
-            lambda: store.publish(execution, {"out": [StagedArtifact("Thing", uri, "f", 1)]}),
-        ):
-            with pytest.raises(InputError):
-                call()
+    execution = store.start("Make")
+    for call in (
+        lambda: check_uri(uri),
+        lambda: resolve_uri(root, uri),
+        lambda: payloads.path(uri),
+        lambda: payloads.publish(staged, uri),
+        lambda: payloads.remove(uri),
+        lambda: payloads.problems(uri),
+        lambda: payloads.present(uri),
+        lambda: payloads.stage(uri, "uid", "out"),
+        lambda: store.publish(execution, {"out": [StagedArtifact("Thing", uri, "f", 1)]}),
+    ):
+        with pytest.raises(InputError):
+            call()
     assert (tmp_path / "secret").is_dir()
     assert staged.is_dir()
 
