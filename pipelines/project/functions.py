@@ -106,7 +106,7 @@ def reference(fn: Fn, project: Path | None) -> FunctionRef:
         script = " other than the script that runs" if module == "__main__" else ""
         raise BuildError(
             f"{name or fn!r} cannot be named from another process",
-            fix=f"define it at the top of a module of the project{script} and pass it, or its name as 'module:attribute'",
+            fix=f"define it at the top of a module of the project{script}; pass it, or its name as 'module:attribute'",
         )
     if project is not None and module.startswith(f"{package_name(project)}."):
         return FunctionRef(project, f"{module.partition('.')[2]}:{name}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from drivetrain.data import open_files
 from drivetrain.data.reading import files, formats
 from drivetrain.data.reading.formats import FORMATS, FileFormat, ReadOptions, format_of
 from drivetrain.data.reading.source_of import of_table
