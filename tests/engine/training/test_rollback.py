@@ -306,7 +306,7 @@ def test_a_gradient_that_is_nan_where_the_loss_is_not_has_its_usual_cause_named(
         return jnp.where(beyond > 0, jnp.sqrt(beyond), jnp.square(outputs - batch["y"])).mean()
 
     batch = {name: array[:BATCH] for name, array in columns().items()}
-    value, gradients = jax.value_and_grad(lambda params: loss(output(params, batch), batch))(first())
+    value, gradients = jax.jit(jax.value_and_grad(lambda params: loss(output(params, batch), batch)))(first())
     assert np.isfinite(value)
     assert np.isnan(gradients["w"])
     with pytest.raises(InputError) as error:
