@@ -204,9 +204,13 @@ def show_story(console: Console, story: Mapping[str, Any]) -> None:
             comment = f": {answer['comment']}" if answer["comment"] else ""
             said_so = "approved" if answer["approved"] else "rejected"
             line("", f"{said_so} by {answer['by']} at {answer['at'][:19]}{comment}")
-    for code in story["code"]:
-        functions = ", ".join(code["functions"].values())
-        line("code", f"{code['digest'][:12]} {code['node']}" + (f" with {functions}" if functions else ""))
+    lines = (
+        f"{code['digest'][:12]} {code['node']}"
+        + (f" with {', '.join(code['functions'].values())}" if code["functions"] else "")
+        for code in story["code"]
+    )
+    for text in dict.fromkeys(lines):  # of a node that ran for several spans once
+        line("code", text)
     for span in story["data"]:
         show_span(console, span)
 

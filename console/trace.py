@@ -106,7 +106,7 @@ def _asked(home: Home, answer: str, log: Path | None) -> AnswerFacts:
             return _in_text(file.read(_MOST_BYTES).decode("utf-8", "replace"), answer)
     if log is not None and (logged := _in_log(log, answer)) is not None:
         return logged
-    if _DIGEST.fullmatch(answer.lower()):
+    if _DIGEST.fullmatch(answer.lower()) and (log is None or _models(home, answer.lower())):
         return AnswerFacts(answer.lower())
     record = find_artifact(home, answer)
     if record is not None and record.type == PushedModel.__name__:
@@ -117,7 +117,8 @@ def _asked(home: Home, answer: str, log: Path | None) -> AnswerFacts:
     where = f", and no request of that id is in {log}" if log is not None else ""
     raise InputError(
         f"{answer!r:.100} is not a file, a digest, or a version that was pushed from {home.root}{where}",
-        fix="name a file with the answer's headers (`curl -i`), or the x-drivetrain-digest of an answer",
+        fix="name a file with the answer's headers (`curl -i`), or the x-drivetrain-digest of an answer"
+        + ("; a server may keep a request for a minute before it is in the log" if log is not None else ""),
     )
 
 

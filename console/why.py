@@ -116,8 +116,8 @@ def _cause(home: Home, run: Run, records: list[ArtifactRecord]) -> str:
         execution = home.store.execution(records[-1].producer)
         producer = execution.properties.get("node", execution.component)
         if (maker := run_of(home, execution)) not in (None, run.id):
-            # Why it ran in that run says nothing of this one.
-            return f"{producer} did not run: its outputs are those of run {maker}"
+            # Why it ran in that run says nothing of this one, in which it may have made something else.
+            return f"{producer} made it in run {maker}"
         reasons = str(execution.properties.get("reason", "")).split("; ")
         cause = f"{producer} ran: {'; '.join(reasons)}"
         cause = _FINGERPRINTS.sub("", cause)

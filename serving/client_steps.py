@@ -217,7 +217,7 @@ class ModelSteps:
             ServerError: The server refuses the rows, has no such model, or does not answer, or not what was asked.
         """
         columns = _columns(rows) if isinstance(rows, Mapping) else None
-        plain_rows = [] if isinstance(rows, Mapping) else [{k: plain(v) for k, v in row.items()} for row in rows]
+        plain_rows = [] if isinstance(rows, Mapping) else _plain_rows(rows)
         fresh = not self._signatures
         while True:
             served = yield from self._signature(signature)
@@ -523,6 +523,17 @@ def _with_numbers_for_times(
     if columns is not None:
         return rows, {name: number(name, values) for name, values in columns.items()}
     return [{name: number(name, value) for name, value in row.items()} for row in rows], None
+
+
+def _plain_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of plain values; a table, which is no sequence of them, is refused."""
+    for at, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(
+                f"a {type(rows).__name__} is not rows: its item {at} is {said(plain(row))}",
+                fix='send [{…}, …], or columns by name: frame.to_dict("series") of pandas, table.to_pydict() of Arrow',
+            )
+    return [{name: plain(value) for name, value in row.items()} for row in rows]
 
 
 def _columns(columns: Columns) -> dict[str, Any]:

@@ -99,6 +99,10 @@ class _FeatureBounds:
     def name(self) -> str:
         return path_name(self.path)
 
+    def arrow(self, new: str, old: str) -> str:
+        """Two shares in the order of time: from the span before to this one, from training to serving."""
+        return f"{new} → {old}" if self.change == "skew" else f"{old} → {new}"
+
     def check(self, column: ColumnState, control: ColumnState | None) -> Iterator[Anomaly]:
         name, (here, there) = self.name, _SIDES[self.change]
         bounds = self.most
@@ -140,11 +144,11 @@ class _FeatureBounds:
         moved = [] if wanted.measure == "missing_rate" else both.moved()
         where = ""
         if wanted.measure == "missing_rate":
-            shares = (percent((side.missing + side.nan) / side.rows) for side in reversed(both.present))
-            where = "; " + " → ".join(shares)
+            new, old = (percent((side.missing + side.nan) / side.rows) for side in both.present)
+            where = "; " + self.arrow(new, old)
         elif moved:
             first = next((item for item in moved if item["value"] == measure.at), moved[0])
-            where = f"; {first['value']!r}: {percent(first['previous'])} → {percent(first['current'])}"
+            where = f"; {first['value']!r}: {self.arrow(percent(first['current']), percent(first['previous']))}"
         bound = f", more than {number(most)}" if distance is not None else ""
         yield self.anomaly(
             wanted.anomaly,

@@ -281,16 +281,17 @@ def query_parameters(span: int) -> dict[str, object]:
 def _nothing(parsed: SpanPattern, span: int | None, version: int | None, files: Lister, places: str) -> InputError:
     """The error where no file matches: it names what is there instead, of other spans or spelled in another way."""
     every, _ = files(parsed.filled({}, loosely=True))
-    others = {read[:2] for path in every if (read := parsed.read(path)) is not None}
+    there_are = {read[:2] for path in every if (read := parsed.read(path)) is not None}
+    others = sorted(there_are, key=lambda read: (read[0], read[1] or 0))
     if span is not None and any(other_span == span for other_span, _ in others) and version is None:
-        others = set()  # it is there, in another spelling
+        others = []  # it is there, in another spelling
     wanted = "".join(f" {what} {value}" for what, value in (("span", span), ("version", version)) if value is not None)
     if others:
         there = ", ".join(
             f"{other_span}" if other_version is None else f"{other_span} (version {other_version})"
-            for other_span, other_version in sorted(others, key=lambda span: (span[0], span[1] or 0))[-5:]
+            for other_span, other_version in others[-5:]
         )
-        there = f"it has the spans {there}"
+        there = f"it has the spans {there}{f' and {len(others) - 5:,} before' if others[5:] else ''}"
     else:
         there = f"there is {', '.join(sorted(every)[:3])}" if every else "there is nothing like it"
     return InputError(

@@ -286,6 +286,10 @@ def test_a_cached_run_does_not_push_what_was_rolled_back(tmp_path: Path, project
     )
     assert not (served / "2").exists()
     assert json.loads(console("show"))["nodes"]["Pusher"]["reason"] == node["reason"]
+    shown = CliRunner().invoke(cli, ["show", *root]).output.splitlines()
+    assert shown[shown.index("Pusher: model pushed: version 2 at served/m/2") + 1] == (
+        f"  since then {node['reason'].partition('; ')[2]}"
+    )
     console("rerun", "--from", "Pusher")
     assert (served / "2" / "manifest.json").read_text() == '{"seed": 2}'
 

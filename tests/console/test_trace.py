@@ -299,6 +299,7 @@ def test_rows_predicted_in_bulk_lead_to_data_code_and_approval_and_the_span_back
         (["0123456789abcdef"], r"no bundle in .* has the digest 0123456789abcdef"),
         (["nothing"], "not a file, a digest, or a version that was pushed"),
         (["nothing", "--log", "log"], "and no request of that id is in log"),
+        (["0123456789abcdef", "--log", "log"], r"and no request of that id is in log\n.*for a minute before it is in"),
         (["models.yaml"], "models.yaml does not say which bundle answered: it has no x-drivetrain-digest"),
         (["--span", "9"], r"no data of span 9 is in .*\n.*1 to 2"),
         ([], "trace needs an ANSWER, or --span"),

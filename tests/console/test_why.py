@@ -150,7 +150,7 @@ def test_a_cause_is_no_run_of_long_ago_whose_outputs_came_back(
             pipeline.write_text(pipeline.read_text().replace("sum(examples", "1 + sum(examples"))
         runs.append(last_json(drivetrain("run", "taxis", "--json")))
     assert [run["nodes"]["ExampleGen"]["state"] for run in runs] == ["COMPLETE", "COMPLETE", "CACHED"]
-    expected = f"ExampleGen did not run: its outputs are those of run {runs[0]['run']}"
+    expected = f"ExampleGen made it in run {runs[0]['run']}"
     assert last_json(drivetrain("why", "Count", "--json"))["causes"] == {"examples": expected}
 
 
@@ -204,7 +204,7 @@ def test_why_of_an_input_that_is_a_list(
     runs = [last_json(drivetrain("run", ".", "-p", f"week={week}", "--json"))["run"] for week in (1, 2, 3)]
     first = drivetrain("why", "Learn", "--run", runs[1]).stdout.splitlines()
     assert first[2] == "  - input history: added, 0 -> 1 rows, 0 -> 1 bytes"
-    assert first[3] == f"    Read did not run: its outputs are those of run {runs[0]}"
+    assert first[3] == f"    Read made it in run {runs[0]}"  # in this one it made another
     drivetrain("run", ".", "-p", "week=5")
     drivetrain("run", ".", "-p", "week=9")  # spans 2, 3 and 5 after 1, 2 and 3
     lines = drivetrain("why", "Learn").stdout.splitlines()

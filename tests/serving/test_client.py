@@ -294,6 +294,23 @@ def test_rows_that_differ_in_their_columns(server: OpenServer) -> None:
         client.predict([good, lacking])
 
 
+def test_a_table_is_refused_and_what_the_error_says_instead_is_answered(server: OpenServer) -> None:
+    table = rows(5).filter(pa.compute.is_valid(rows(5)["carrier"]))
+    frame, first = table.to_pandas(), table.column_names[0]
+    refused: list[tuple[Any, str]] = [
+        (frame, f"a DataFrame is not rows: its item 0 is the text '{first}'"),
+        (table, "a Table is not rows: its item 0 is a list of"),
+        ([{}, "x"], "a list is not rows: its item 1 is the text 'x'"),
+    ]
+    with Client(server.rest, "mixed") as client:
+        for sent, words in refused:
+            with pytest.raises(InputError, match=words):
+                client.predict(sent)
+        answers = [client.predict(sent).rows for sent in (frame.to_dict("series"), table.to_pydict())]
+        assert len(answers[0]) == table.num_rows
+        assert answers[0] == answers[1] == client.predict(table.to_pylist()).rows
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape", "values", "problem"),
     [

@@ -129,6 +129,14 @@ def test_above_the_bound_is_an_anomaly_and_equal_is_not() -> None:
     assert found(of(x=A), skew, serving=of(x=B)) == [("COMPARATOR_L_INFTY_HIGH", "x")]
 
 
+def test_skew_is_told_from_training_to_serving() -> None:
+    """The training data is what is checked, yet it came first."""
+    both = Schema((Feature("x", skew={"l_infinity": 0.1, "missing_rate": 0.1}),))
+    (moved, missing) = validate(of(x=["a", "b", "a", "b"]), both, serving=of(x=["a", None, "a", "a"])).anomalies
+    assert "between training and serving data is 0.5, more than 0.1; 'b': 50 % → 0 %" in moved.message
+    assert "between training and serving data is 0.25, more than 0.1; 0 % → 25 %" in missing.message
+
+
 @pytest.mark.parametrize("comparator", COMPARATORS)
 def test_every_comparator(comparator: str) -> None:
     if comparator == "missing_rate":

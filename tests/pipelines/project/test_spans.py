@@ -229,6 +229,16 @@ def test_what_is_not_there_is_told(made: Callable[..., Path], pattern: str, want
         found(folder, pattern, **wanted)
 
 
+@pytest.mark.parametrize(
+    ("count", "says"), [(5, "it has the spans 1, 2, 3, 4, 5"), (7, "it has the spans 3, 4, 5, 6, 7 and 2 before")]
+)
+def test_spans_that_are_not_named_are_counted(made: Callable[..., Path], count: int, says: str) -> None:
+    folder = made(*(f"s{span}/x.csv" for span in range(1, count + 1)))
+    with pytest.raises(InputError) as caught:
+        found(folder, "s{SPAN}/*", span=9)
+    assert says == caught.value.message[caught.value.message.index("it has") :]
+
+
 def test_two_spellings_of_a_span_are_not_guessed_at(made: Callable[..., Path]) -> None:
     folder = made("s1/x.csv", "s01/y.csv", "s0/z.csv")
     with pytest.raises(InputError, match=r"span 1 in two places in .*: s01/\* and s1/\*"):
