@@ -36,7 +36,7 @@ def registered(result: RunResult) -> dict[str, object]:
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_a_pipeline_registers_and_another_takes_it(home: Home, shop: Pipe, runner: str) -> None:
-    options = RunOptions(runner=runner, parallel=1)
+    options = RunOptions(runner=runner)
     first = train(home, shop, 1, options=options)
     assert registered(first) == {"name": "flights", "version": 1, "alias": "champion"}
     assert registered(train(home, shop, 2, "challenger", options=options))["version"] == 2
