@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...errors import InputError, missing_extra
 from ...redaction import redact
-from .journal import StudyJournal
 from .objective import Objective
 from .space import Domain, SearchSpace, Value, index_of, last_of
 
@@ -200,6 +199,7 @@ class Study:
         self._settings = settings
         self._under_way: dict[int, OptunaTrial] = {}
         self._outcomes: dict[int, Outcome] = {}  # by Optuna's number of the attempt: each is read once
+        _mend(journal)
         try:
             self._open(journal)
             problems = [settings.space.problem_of(trial.hyperparameters) for trial in self.trials() if trial.outcome]
@@ -214,9 +214,10 @@ class Study:
     def _open(self, journal: Path) -> None:
         optuna, settings = _optuna(), self._settings
         from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
 
         self._study = optuna.create_study(
-            storage=JournalStorage(StudyJournal(journal)),  # type: ignore[arg-type]  # its base class loads Optuna
+            storage=JournalStorage(JournalFileBackend(str(journal))),
             study_name=_NAME,
             directions=["maximize" if each.mode == "max" else "minimize" for each in settings.objectives],
             sampler=_sampler(settings, 0),
@@ -453,6 +454,23 @@ def check_installed(sampler: Sampler) -> None:
             import cmaes  # noqa: F401
         except ImportError as error:
             raise missing_extra("cmaes", "tuning") from error
+
+
+def _mend(journal: Path) -> None:
+    """Remove what a killed process left half done: its lock, for which others would wait, and half a line at the end.
+
+    Only who goes on with the study calls this, and nobody else writes: whoever held the lock is dead.
+    """
+    for lock in journal.parent.glob(f"{journal.name}.lock*"):
+        lock.unlink(missing_ok=True)
+    if not journal.exists():
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        return
+    with journal.open("rb+") as file:
+        body = file.read()
+        whole = body.rfind(b"\n") + 1
+        if whole < len(body):
+            file.truncate(whole)
 
 
 def _sampler(settings: StudySettings, number: int) -> BaseSampler:
