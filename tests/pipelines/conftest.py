@@ -81,8 +81,8 @@ def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction[..., ob
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Callable[..., Path]:
-    """`made("a/b.csv", …)` writes these files, each with rows of its own, and gives their folder."""
+def write_files(tmp_path: Path) -> Callable[..., Path]:
+    """`write_files("a/b.csv", …)` writes these files, each with rows of its own, and gives their folder."""
 
     def write(*names: str) -> Path:
         for name in names:

@@ -72,13 +72,13 @@ def optimized(graph: Graph, passes: Sequence[Pass] | Pass) -> Graph:
 def optimized_with_reports(graph: Graph, passes: Sequence[Pass] | Pass) -> tuple[Graph, Sequence[PassReport]]:
     """As `optimized`, with what each pass did."""
     steps = [passes] if callable(passes) else list(passes)
-    made, reports = optimize(graph, steps)
-    made.check()
+    after, reports = optimize(graph, steps)
+    after.check()
     assert reports[0].before == len(graph.nodes)
-    assert reports[-1].after == len(made.nodes)
-    again, _ = optimize(made, steps)
-    assert ops(again) == ops(made), "a second time changes nothing"
-    return made, reports
+    assert reports[-1].after == len(after.nodes)
+    again, _ = optimize(after, steps)
+    assert ops(again) == ops(after), "a second time changes nothing"
+    return after, reports
 
 
 def with_updates(graph: Graph, **updates: str) -> Graph:

@@ -32,27 +32,27 @@ def found(folder: Path, pattern: str, **wanted: Any) -> tuple[int, int | None, s
     return one.span, one.version, one.pattern
 
 
-def test_case_1_without_a_span_it_is_0_and_there_is_no_version(made: Callable[..., Path]) -> None:
-    examples = ExampleGen(str(made("a.csv") / "*.csv"))
+def test_case_1_without_a_span_it_is_0_and_there_is_no_version(write_files: Callable[..., Path]) -> None:
+    examples = ExampleGen(str(write_files("a.csv") / "*.csv"))
     assert (examples.span, examples.version) == (0, None)
-    assert found(made("a.csv"), "*.csv") == (0, None, "*.csv")
+    assert found(write_files("a.csv"), "*.csv") == (0, None, "*.csv")
 
 
-def test_case_2_the_newest_span_then_its_newest_version(made: Callable[..., Path]) -> None:
-    folder = made("span1/ver2/x.csv", "span2/ver1/x.csv")
+def test_case_2_the_newest_span_then_its_newest_version(write_files: Callable[..., Path]) -> None:
+    folder = write_files("span1/ver2/x.csv", "span2/ver1/x.csv")
     assert found(folder, "span{SPAN}/ver{VERSION}/*") == (2, 1, "span2/ver1/*")
-    made("span2/ver10/x.csv", "span2/ver9/x.csv")
+    write_files("span2/ver10/x.csv", "span2/ver9/x.csv")
     assert found(folder, "span{SPAN}/ver{VERSION}/*") == (2, 10, "span2/ver10/*")
     examples = ExampleGen(str(folder / "span{SPAN}/ver{VERSION}/*"))
     assert (examples.span, examples.version) == (2, 10)
 
 
-def test_case_3_splits_must_agree(made: Callable[..., Path]) -> None:
-    folder = made("span01/split1/a.csv", "span01/split2/b.csv", "span02/split1/c.csv")
+def test_case_3_splits_must_agree(write_files: Callable[..., Path]) -> None:
+    folder = write_files("span01/split1/a.csv", "span01/split2/b.csv", "span02/split1/c.csv")
     patterns = {name: str(folder / f"span{{SPAN}}/{name}/*") for name in ("split1", "split2")}
     with pytest.raises(InputError, match="latest span should be the same for each split: split1: 2, split2: 1"):
         ExampleGen(patterns)
-    made("span02/split2/d.csv")
+    write_files("span02/split2/d.csv")
     assert ExampleGen(patterns).span == 2
     assert resolve_files(patterns["split1"]).pattern == str(folder / "span02/split1/*")
     assert (
@@ -60,26 +60,26 @@ def test_case_3_splits_must_agree(made: Callable[..., Path]) -> None:
     )
 
 
-def test_case_3_versions_must_agree_and_keep_their_digits(made: Callable[..., Path]) -> None:
-    folder = made("a/span02/ver02/x.csv", "b/span02/ver01/x.csv")
+def test_case_3_versions_must_agree_and_keep_their_digits(write_files: Callable[..., Path]) -> None:
+    folder = write_files("a/span02/ver02/x.csv", "b/span02/ver01/x.csv")
     patterns = {name: str(folder / name / "span{SPAN}/ver{VERSION}/*") for name in ("a", "b")}
     with pytest.raises(InputError, match="latest version should be the same for each split: a: 2, b: 1"):
         ExampleGen(patterns)
-    made("b/span02/ver02/y.csv")
+    write_files("b/span02/ver02/y.csv")
     examples = ExampleGen(patterns)
     assert (examples.span, examples.version, examples.rows) == (2, 2, {"a": 6, "b": 6})
     assert resolve_files(patterns["b"]).pattern == str(folder / "b/span02/ver02/*")
 
 
-def test_case_3_a_split_without_spans_beside_one_with(made: Callable[..., Path]) -> None:
-    folder = made("span1/a.csv", "eval.csv")
+def test_case_3_a_split_without_spans_beside_one_with(write_files: Callable[..., Path]) -> None:
+    folder = write_files("span1/a.csv", "eval.csv")
     with pytest.raises(InputError, match="train: 1, eval: none"):
         ExampleGen({"train": str(folder / "span{SPAN}/*"), "eval": str(folder / "eval.csv")})
 
 
-def test_case_4_widths(made: Callable[..., Path]) -> None:
-    assert found(made("1234/x.csv"), "{SPAN:2}{VERSION:2}/*") == (12, 34, "1234/*")
-    folder = made("span1/x.csv")
+def test_case_4_widths(write_files: Callable[..., Path]) -> None:
+    assert found(write_files("1234/x.csv"), "{SPAN:2}{VERSION:2}/*") == (12, 34, "1234/*")
+    folder = write_files("span1/x.csv")
     with pytest.raises(InputError, match=r"no file matches 'span{SPAN:2}/\*' in .*data: there is span1/x.csv"):
         found(folder, "span{SPAN:2}/*")
     for width in ("x", "0", "-1", "", "2.5"):
@@ -87,25 +87,25 @@ def test_case_4_widths(made: Callable[..., Path]) -> None:
             found(folder, f"span{{SPAN:{width}}}/*")
 
 
-def test_case_5_a_span_that_is_told_is_spelled_as_the_pattern_says(made: Callable[..., Path]) -> None:
-    folder = made("span01/x.csv")
+def test_case_5_a_span_that_is_told_is_spelled_as_the_pattern_says(write_files: Callable[..., Path]) -> None:
+    folder = write_files("span01/x.csv")
     with pytest.raises(InputError, match=r"with span 1 in .*: there is span01/x.csv"):
         found(folder, "span{SPAN}/*", span=1)
     assert found(folder, "span{SPAN:2}/*", span=1) == (1, None, "span01/*")
 
 
-def test_case_6_dates(made: Callable[..., Path]) -> None:
-    folder = made("19700102/x.csv")
+def test_case_6_dates(write_files: Callable[..., Path]) -> None:
+    folder = write_files("19700102/x.csv")
     assert found(folder, "{YYYY}{MM}{DD}/*") == (1, None, "19700102/*")
-    made("20170101/x.csv")
+    write_files("20170101/x.csv")
     assert found(folder, "{YYYY}{MM}{DD}/*") == (17167, None, "20170101/*")
     assert found(folder, "{YYYY}{MM}{DD}/*", span=1) == (1, None, "19700102/*")
     with pytest.raises(InputError, match="days since 1970-01-01"):
         found(folder, "{YYYY}{MM}{DD}/*", span=2)
-    made("19691231/x.csv")
+    write_files("19691231/x.csv")
     with pytest.raises(InputError, match=r"19691231/x.csv: 1969-12-31 is before 1970-01-01"):
         found(folder, "{YYYY}{MM}{DD}/*")
-    made("20201301/x.csv")
+    write_files("20201301/x.csv")
     (folder / "19691231/x.csv").unlink()
     with pytest.raises(InputError, match=r"20201301/x.csv: 2020-13-01 is not a valid date"):
         found(folder, "{YYYY}{MM}{DD}/*")
@@ -197,8 +197,8 @@ def test_case_21_rows_equal_in_a_column_stay_together(values: list[Any]) -> None
 # -- more of patterns
 
 
-def test_a_version_that_is_told(made: Callable[..., Path]) -> None:
-    folder = made("s1/v1/x.csv", "s1/v3/x.csv", "s2/v2/x.csv")
+def test_a_version_that_is_told(write_files: Callable[..., Path]) -> None:
+    folder = write_files("s1/v1/x.csv", "s1/v3/x.csv", "s2/v2/x.csv")
     pattern = "s{SPAN}/v{VERSION}/*"
     assert found(folder, pattern, span=1) == (1, 3, "s1/v3/*")
     assert found(folder, pattern, span=1, version=1) == (1, 1, "s1/v1/*")
@@ -223,8 +223,10 @@ def test_a_version_that_is_told(made: Callable[..., Path]) -> None:
         ("{YYYY}{MM}{DD}", {"span": 10**9}, "no date is span"),
     ],
 )
-def test_what_is_not_there_is_told(made: Callable[..., Path], pattern: str, wanted: dict[str, Any], says: str) -> None:
-    folder = made("s1/x.csv", "s2/x.csv")
+def test_what_is_not_there_is_told(
+    write_files: Callable[..., Path], pattern: str, wanted: dict[str, Any], says: str
+) -> None:
+    folder = write_files("s1/x.csv", "s2/x.csv")
     with pytest.raises(InputError, match=says):
         found(folder, pattern, **wanted)
 
@@ -232,30 +234,30 @@ def test_what_is_not_there_is_told(made: Callable[..., Path], pattern: str, want
 @pytest.mark.parametrize(
     ("count", "says"), [(5, "it has the spans 1, 2, 3, 4, 5"), (7, "it has the spans 3, 4, 5, 6, 7 and 2 before")]
 )
-def test_spans_that_are_not_named_are_counted(made: Callable[..., Path], count: int, says: str) -> None:
-    folder = made(*(f"s{span}/x.csv" for span in range(1, count + 1)))
+def test_spans_that_are_not_named_are_counted(write_files: Callable[..., Path], count: int, says: str) -> None:
+    folder = write_files(*(f"s{span}/x.csv" for span in range(1, count + 1)))
     with pytest.raises(InputError) as caught:
         found(folder, "s{SPAN}/*", span=9)
     assert says == caught.value.message[caught.value.message.index("it has") :]
 
 
-def test_two_spellings_of_a_span_are_not_guessed_at(made: Callable[..., Path]) -> None:
-    folder = made("s1/x.csv", "s01/y.csv", "s0/z.csv")
+def test_two_spellings_of_a_span_are_not_guessed_at(write_files: Callable[..., Path]) -> None:
+    folder = write_files("s1/x.csv", "s01/y.csv", "s0/z.csv")
     with pytest.raises(InputError, match=r"span 1 in two places in .*: s01/\* and s1/\*"):
         found(folder, "s{SPAN}/*")
     assert found(folder, "s{SPAN:2}/*") == (1, None, "s01/*")
 
 
-def test_what_lies_beside_the_spans_is_no_span(made: Callable[..., Path]) -> None:
-    folder = made("3/a.csv", "latest/a.csv", "12b/a.csv", "4/notes.txt", "9/deeper/a.csv")
+def test_what_lies_beside_the_spans_is_no_span(write_files: Callable[..., Path]) -> None:
+    folder = write_files("3/a.csv", "latest/a.csv", "12b/a.csv", "4/notes.txt", "9/deeper/a.csv")
     assert found(folder, "{SPAN}/*.csv") == (3, None, "3/*.csv")
     assert found(folder, "**/{SPAN}/**/a.csv") == (9, None, "**/9/**/a.csv")
     assert spans_of("{SPAN}/*", lister((folder,))) == [3, 4]
     assert found(folder, "./{SPAN}/*.csv") == (3, None, "./3/*.csv")
 
 
-def test_the_first_folder_with_any_is_looked_in(made: Callable[..., Path], tmp_path: Path) -> None:
-    made("a/5/x.csv", "b/7/x.csv")
+def test_the_first_folder_with_any_is_looked_in(write_files: Callable[..., Path], tmp_path: Path) -> None:
+    write_files("a/5/x.csv", "b/7/x.csv")
     folders = (tmp_path / "data/none", tmp_path / "data/a", tmp_path / "data/b")
     assert resolve_files(files("{SPAN}/*"), folders).span == 5
     with pytest.raises(InputError, match=r"data/none or .*data/a"):

@@ -61,8 +61,8 @@ def examples_of(result: RunResult, node: str) -> tuple[int, int | None]:
     return record.properties["span"], record.properties["version"]
 
 
-def test_a_new_span_is_new_work_and_an_old_one_a_hit(home: Home, dated: Pipe, made: Callable[..., Path]) -> None:
-    folder = made("s1/v1/x.csv")
+def test_a_new_span_is_new_work_and_an_old_one_a_hit(home: Home, dated: Pipe, write_files: Callable[..., Path]) -> None:
+    folder = write_files("s1/v1/x.csv")
     body = f"ExampleGen({str(folder / 's{SPAN}/v{VERSION}/*')!r})"
     first = run_pipeline(home, dated(body))
     assert examples_of(first, "ExampleGen") == (1, 1)
@@ -73,13 +73,13 @@ def test_a_new_span_is_new_work_and_an_old_one_a_hit(home: Home, dated: Pipe, ma
     assert (second.nodes["ExampleGen"].state, examples_of(second, "ExampleGen")) == ("COMPLETE", (2, 1))
     old = f"ExampleGen(dt.files({str(folder / 's{SPAN}/v{VERSION}/*')!r}, span=1))"
     assert run_pipeline(home, dated(old)).nodes["ExampleGen"].state == "CACHED"
-    made("s1/v2/x.csv")
+    write_files("s1/v2/x.csv")
     again = run_pipeline(home, dated(old))
     assert (again.nodes["ExampleGen"].state, examples_of(again, "ExampleGen")) == ("COMPLETE", (1, 2))
 
 
-def test_a_span_by_parameter_and_by_item(home: Home, dated: Pipe, made: Callable[..., Path]) -> None:
-    folder = made("1/x.csv", "2/x.csv", "10/x.csv")
+def test_a_span_by_parameter_and_by_item(home: Home, dated: Pipe, write_files: Callable[..., Path]) -> None:
+    folder = write_files("1/x.csv", "2/x.csv", "10/x.csv")
     pattern = str(folder / "{SPAN}/*")
     result = run_pipeline(home, dated(f"Read(dt.files({pattern!r}, span=count))"), {"count": 2})
     assert examples_of(result, "Read") == (2, None)
@@ -92,14 +92,16 @@ def test_a_span_by_parameter_and_by_item(home: Home, dated: Pipe, made: Callable
     assert result.nodes["All"].outputs["value"][0].properties["value"] == [1, 2, 10]
     names = [result.nodes[f"Name[{place}]"].outputs["value"][0].properties["value"] for place in range(3)]
     assert names == ["1/x.csv,0", "2/x.csv,0", "10/x.csv,0"]
-    made("11/x.csv")
+    write_files("11/x.csv")
     again = run_pipeline(home, dated(body))
     states = {name: node.state for name, node in again.nodes.items()}
     assert [states[f"Read[{place}]"] for place in range(4)] == ["CACHED", "CACHED", "CACHED", "COMPLETE"]
 
 
-def test_a_pattern_that_is_a_parameter(home: Home, project: Callable[..., Path], made: Callable[..., Path]) -> None:
-    folder = made("1/x.csv", "2/x.csv")
+def test_a_pattern_that_is_a_parameter(
+    home: Home, project: Callable[..., Path], write_files: Callable[..., Path]
+) -> None:
+    folder = write_files("1/x.csv", "2/x.csv")
     pipeline = """
     import drivetrain as dt
     from .parts import *
@@ -135,8 +137,8 @@ def test_a_query_of_a_day(home: Home, dated: Pipe, tmp_path: Path) -> None:
         assert seen == [("COMPLETE", 1, 2), ("CACHED", 1, 2), ("COMPLETE", 2, 2)]
 
 
-def test_spans_that_all_splits_have(home: Home, dated: Pipe, made: Callable[..., Path]) -> None:
-    folder = made("train/1.csv", "train/2.csv", "train/3.csv", "eval/2.csv", "eval/3.csv", "eval/4.csv")
+def test_spans_that_all_splits_have(home: Home, dated: Pipe, write_files: Callable[..., Path]) -> None:
+    folder = write_files("train/1.csv", "train/2.csv", "train/3.csv", "eval/2.csv", "eval/3.csv", "eval/4.csv")
     patterns = {name: str(folder / name / "{SPAN}.csv") for name in ("train", "eval")}
     body = f"""
         both = {patterns!r}
@@ -150,9 +152,9 @@ def test_spans_that_all_splits_have(home: Home, dated: Pipe, made: Callable[...,
 
 
 def test_a_run_keeps_to_the_span_it_found_first(
-    home: Home, dated: Pipe, made: Callable[..., Path], tmp_path: Path
+    home: Home, dated: Pipe, write_files: Callable[..., Path], tmp_path: Path
 ) -> None:
-    folder = made("1/x.csv", "2/x.csv")
+    folder = write_files("1/x.csv", "2/x.csv")
     stop = tmp_path / "stop"
     stop.touch()
     body = f"""
@@ -160,7 +162,7 @@ def test_a_run_keeps_to_the_span_it_found_first(
         All(values=dt.loops.spans({str(folder / "{SPAN}/*")!r}))
     """
     assert run_pipeline(home, dated(body)).nodes["Read"].state == "FAILED"
-    made("3/x.csv")
+    write_files("3/x.csv")
     stop.unlink()
     resumed = resume(home)
     assert examples_of(resumed, "Read") == (2, None)
@@ -171,9 +173,9 @@ def test_a_run_keeps_to_the_span_it_found_first(
 
 
 def test_without_a_match_the_node_fails_and_says_what_is_there(
-    home: Home, dated: Pipe, made: Callable[..., Path]
+    home: Home, dated: Pipe, write_files: Callable[..., Path]
 ) -> None:
-    folder = made("1/x.csv")
+    folder = write_files("1/x.csv")
     body = (
         f"Read(dt.files({str(folder / '{SPAN}/*')!r}, span=5))\n"
         f"All(values=dt.loops.spans({str(folder / 's{SPAN}/*')!r}))"
@@ -205,14 +207,14 @@ def test_what_is_wrong_is_told_when_it_is_built(dated: Pipe) -> None:
         dated("dt.loops.spans(dt.files('{SPAN}'))").build()
 
 
-def test_a_span_that_is_told_twice(made: Callable[..., Path]) -> None:
-    pattern = str(made("3/x.csv") / "{SPAN}/*")
+def test_a_span_that_is_told_twice(write_files: Callable[..., Path]) -> None:
+    pattern = str(write_files("3/x.csv") / "{SPAN}/*")
     assert isinstance(ExampleGen(pattern, span=3), Examples)
     with pytest.raises(InputError, match="span=2, and the files are of span 3"):
         ExampleGen(pattern, span=2)
     with pytest.raises(InputError, match="span=0, and the files are of span 3"):  # 0 is a span like any other
         ExampleGen(pattern, span=0)
-    undated = str(made("3/x.csv") / "3/*")
+    undated = str(write_files("3/x.csv") / "3/*")
     assert (ExampleGen(undated).span, ExampleGen(undated, span=4).span) == (0, 4)
 
 

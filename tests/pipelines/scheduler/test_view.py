@@ -75,17 +75,19 @@ def test_runs_that_ended_and_none_that_goes_on(world: World) -> None:
     assert [run.state for run in world.view(BEGIN).ended_runs("shop", BEGIN - timedelta(days=1))] == ["COMPLETE"]
 
 
-def test_spans_of_files_beside_the_root_and_in_the_project(world: World, made: Callable[..., Path]) -> None:
-    folder = made("2026-02-01/v1.csv", "2026-02-01/v3.csv", "2026-02-30/v1.csv", "2026-03-01/v2.csv", "readme.csv")
+def test_spans_of_files_beside_the_root_and_in_the_project(world: World, write_files: Callable[..., Path]) -> None:
+    folder = write_files(
+        "2026-02-01/v1.csv", "2026-02-01/v3.csv", "2026-02-30/v1.csv", "2026-03-01/v2.csv", "readme.csv"
+    )
     view = StoreView(world.home, folder, BEGIN)
     assert view.spans("{YYYY}-{MM}-{DD}/v{VERSION}.csv") == [(20485, 3), (20513, 2)]
     assert view.spans(f"{folder}/{{YYYY}}-{{MM}}-{{DD}}/*.csv") == [(20485, None), (20513, None)]
     assert view.spans("nothing/{SPAN}.csv") == []
 
 
-def test_names_that_somebody_else_chose(world: World, made: Callable[..., Path]) -> None:
+def test_names_that_somebody_else_chose(world: World, write_files: Callable[..., Path]) -> None:
     """Digits beyond 64 bits, which the store cannot keep, and what is no number leave the others as they are."""
-    folder = made("7.csv", "99999999999999999999999999.csv", "8\x1b[31m.csv", "-9.csv", " 9.csv", "1e3.csv")
+    folder = write_files("7.csv", "99999999999999999999999999.csv", "8\x1b[31m.csv", "-9.csv", " 9.csv", "1e3.csv")
     assert StoreView(world.home, folder, BEGIN).spans("{SPAN}.csv") == [(7, None)]
 
 
