@@ -64,6 +64,7 @@ class NodeView:
         seconds: Wall time, of one that is at work until now; of a cached node, of finding that out.
         reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
         refused_by: The later node that refused what this one was about to make; "" where none did.
+        undone: Of a cached node, which of its effects somebody has undone since, and how to do it again; "" for none.
         outputs: What it made or reused, by output name.
         records: The same as the store's rows.
         summaries: What outputs said of themselves when they were published, by output name: see `summary`.
@@ -79,6 +80,7 @@ class NodeView:
     seconds: float = 0.0
     reason: str = ""
     refused_by: str = ""
+    undone: str = ""
     outputs: Mapping[str, Artifact] = field(default_factory=dict)
     records: Mapping[str, ArtifactRecord] = field(default_factory=dict)
     summaries: Mapping[str, Summary] = field(default_factory=dict)
@@ -399,6 +401,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         seconds=_seconds(execution, state),
         reason=reason,
         refused_by=str(execution.properties.get("refused_by", "")),
+        undone=str(execution.properties.get("undone", "")),
         outputs={key: home.artifact(artifact_type(record.type), record) for key, record in records.items()},
         records=records,
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},

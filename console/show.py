@@ -309,8 +309,8 @@ def show_summary(console: Console, node: NodeView, output: str, store: str) -> N
         console.print()
     console.print(f"[yellow]stopped by {escape(node.id)}[/]:" if vetoed else f"[bold]{escape(node.id)}[/]:", end=" ")
     print_text(console, summary.text)
-    if node.state is EndState.CACHED and (since := node.reason.partition("; ")[2]):  # what was said is so no longer
-        console.print(f"  since then {since}", markup=False, style="yellow", soft_wrap=True)
+    if node.undone:  # what was said is so no longer
+        console.print(f"  since then {node.undone}", markup=False, style="yellow", soft_wrap=True)
     if summary.report and not collected:
         page = f"{store.rstrip('/')}/{node.records[output].uri}/extra/report.html"
         console.print(f"  report: {page}", markup=False, style="dim", soft_wrap=True)

@@ -239,9 +239,8 @@ class _TaskLaunch:
             context = records.node_context(self.task.node)
             return None, change or what_changed(home, run, self.task.node, context, resolved)
         reason = f"same work as run {source.properties['run']}"
-        if change:
-            reason += f"; {change}: to do it again, `drivetrain rerun --from {self.task.node.id}`"
-        return records.cached(self.task, reason, self._seconds, source, resolved), reason
+        undone = f"{change}: to do it again, `drivetrain rerun --from {self.task.node.id}`" if change else ""
+        return records.cached(self.task, reason, self._seconds, source, resolved, undone), reason
 
     # 3. Whose turn is it?
 

@@ -63,11 +63,23 @@ class TaskRecords:
         return NodeResult(task.name, end, seconds, reason)
 
     def cached(
-        self, task: Task, reason: str, seconds: float, source: ExecutionRecord, resolved: ResolvedTask | None = None
+        self,
+        task: Task,
+        reason: str,
+        seconds: float,
+        source: ExecutionRecord,
+        resolved: ResolvedTask | None = None,
+        undone: str = "",
     ) -> NodeResult:
-        """Record that an earlier execution stands in for a task, which has its outputs and metrics from now on."""
+        """Record that an earlier execution stands in for a task, which has its outputs and metrics from now on.
+
+        Where somebody has undone one of its effects since, `undone` says so, after the reason.
+        """
         metrics = source.properties.get("metrics")
         about = {"reason": reason, "seconds": round(seconds, 6), **({"metrics": metrics} if metrics else {})}
+        if undone:
+            reason = f"{reason}; {undone}"
+            about |= {"reason": reason, "undone": undone}
         execution = self._home.store.record(
             task.node.component,
             EndState.CACHED.value,
