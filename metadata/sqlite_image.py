@@ -10,14 +10,9 @@ from __future__ import annotations
 import struct
 import time
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-_WORD: Final = 0xFFFFFFFF
 _MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
 """The byte order in which a log's checksums were taken."""
 _FORMAT: Final = 3_007_000
@@ -76,7 +71,7 @@ def _merge(image: bytearray, log: bytes) -> None:
     for start in range(_LOG_HEAD, len(log) - _FRAME_HEAD - page_size + 1, _FRAME_HEAD + page_size):
         number, pages = struct.unpack_from(">II", log, start)  # pages: of the database after a commit, else 0
         page = log[start + _FRAME_HEAD : start + _FRAME_HEAD + page_size]
-        sums = _checksum(log[start : start + 8] + page, order, sums)
+        sums = _checksum(page, order, _checksum(log[start : start + 8], order, sums))
         # Behind the newest frame lie older ones, of another salt, or one that was not written to its end.
         if not number or log[start + 8 : start + 16] != salts or sums != struct.unpack_from(">II", log, start + 16):
             return
@@ -91,26 +86,9 @@ def _merge(image: bytearray, log: bytes) -> None:
 
 
 def _checksum(data: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
-    """SQLite's checksum of a multiple of 8 bytes that follow those with these sums.
-
-    Each word makes a new sum: it and the two sums before, modulo 2^32. So word and sums count in later sums as often as
-    Fibonacci's numbers say.
-    """
-    words = np.frombuffer(data, f"{order}u4").astype(np.uint32)
-    count = len(words)
-    times = _fibonacci(count + 2)
-    first, second = (int(np.dot(words, times[last : last + count][::-1])) for last in (0, 1))  # modulo 2^32
-    f, s = sums
-    return (
-        (first + int(times[count - 1]) * f + int(times[count]) * s) & _WORD,
-        (second + int(times[count]) * f + int(times[count + 1]) * s) & _WORD,
-    )
-
-
-@cache
-def _fibonacci(count: int) -> NDArray[np.uint32]:
-    """The first of Fibonacci's numbers, from 0, modulo 2^32."""
-    numbers = [0, 1]
-    while len(numbers) < count:
-        numbers.append((numbers[-1] + numbers[-2]) & _WORD)
-    return np.array(numbers, np.uint32)
+    first, second = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second

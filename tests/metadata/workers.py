@@ -222,8 +222,6 @@ def fork(path: str) -> None:
 
 def open_as_nobody(path: str, readonly: str) -> None:
     """Open a store, and write to it, as a user who owns nothing; say which error came."""
-    from drivetrain.metadata import sqlite_image  # noqa: F401 - what is imported late may be closed to that user
-
     os.setuid(65534)
     try:
         with MetadataStore.open(path, readonly=bool(readonly)) as store:
