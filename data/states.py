@@ -41,12 +41,8 @@ def reading_state(kind: str, fix: str) -> Iterator[None]:
     try:
         yield
     except _PARSE_ERRORS as error:
-        raise _unreadable(kind, fix, error) from error
-
-
-def _unreadable(kind: str, fix: str, error: Exception) -> InputError:
-    cause = " ".join(str(error).split())[:200] or type(error).__name__
-    return InputError(f"these bytes are not the {kind} that this release reads: {cause}", fix=fix)
+        cause = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"these bytes are not the {kind} that this release reads: {cause}", fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -82,10 +78,8 @@ class StateFormat:
         Raises:
             InputError: The bytes are not such a state, are damaged, or of a version that this release does not read.
         """
-        try:
+        with reading_state(self.kind, self.fix):
             yield self._parts(data)
-        except _PARSE_ERRORS as error:
-            raise _unreadable(self.kind, self.fix, error) from error
 
     def _parts(self, data: bytes) -> list[memoryview]:
         if data[:4] != self.magic:
